@@ -1,4 +1,4 @@
-"""Unit tests run on virtual time: no real clock, and a wait without end is a failure."""
+"""Unit tests run on virtual time: they use no real clock, and an endless wait fails."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,5 +9,5 @@ from tests.support.virtualtime import loop_factories
 
 
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> Mapping[str, Any]:
-    """Give every async unit test the jumping loop."""
+    """Give every async unit test the virtual-time loop."""
     return loop_factories()

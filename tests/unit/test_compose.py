@@ -1,4 +1,4 @@
-"""docker-compose.yml and the Dockerfile say nothing that the program does not know."""
+"""docker-compose.yml and the Dockerfile use only arguments, settings and paths that the programs have."""
 
 import importlib
 import re
@@ -23,14 +23,14 @@ def target(service: dict[str, Any]) -> str:
 
 
 def environment(service: dict[str, Any]) -> dict[str, str]:
-    """A service's environment with compose's `${NAME:-default}` filled in."""
+    """Return a service's environment with compose's `${NAME:-default}` filled in."""
     return {
         name: re.sub(r"\$\{\w+:-(.*?)\}", r"\1", str(value)) for name, value in service.get("environment", {}).items()
     }
 
 
 def options(service: dict[str, Any]) -> dict[str, str]:
-    """A command line's options by name; both `--name=value` and `--name value` are used."""
+    """Return a command line's options by name; both `--name=value` and `--name value` are used."""
     words = [part for word in service["command"] for part in word.split("=", 1)]
     return dict(zip(words[::2], words[1::2], strict=True))
 
@@ -45,7 +45,7 @@ def quiet_environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 @pytest.mark.parametrize("name", [name for name in OURS if target(OURS[name]) not in {"migrate", "spark"}])
-def test_a_service_takes_its_command_line_and_settings(name: str, quiet_environment: pytest.MonkeyPatch) -> None:
+def test_a_service_accepts_its_command_line_and_settings(name: str, quiet_environment: pytest.MonkeyPatch) -> None:
     service = OURS[name]
     module = importlib.import_module(f"{SERVICES[target(service)][0]}.__main__")
     started: list[str] = []
@@ -54,7 +54,7 @@ def test_a_service_takes_its_command_line_and_settings(name: str, quiet_environm
         started.append(name)
         return 0
 
-    # All of the program's own reading of arguments and settings runs; only the service itself does not.
+    # The program's own parsing of arguments and settings runs; only the service itself does not.
     quiet_environment.setattr(module, "run_service", instead)
     quiet_environment.setattr(module, "configure_logging", lambda **rest: None)
     for variable, value in environment(service).items():
@@ -73,7 +73,7 @@ def test_the_database_is_migrated(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen == ["postgresql://gantry:gantry@postgres:5432/gantry"]
 
 
-def test_a_wrong_setting_would_be_noticed(quiet_environment: pytest.MonkeyPatch) -> None:
+def test_a_wrong_setting_would_be_detected(quiet_environment: pytest.MonkeyPatch) -> None:
     module = importlib.import_module("services.namesrv.__main__")
     quiet_environment.setattr(module, "run_service", lambda *args, **rest: 0)
     quiet_environment.setattr(module, "configure_logging", lambda **rest: None)
@@ -83,7 +83,7 @@ def test_a_wrong_setting_would_be_noticed(quiet_environment: pytest.MonkeyPatch)
         module.main(["--no-such"])
 
 
-def test_the_shape() -> None:
+def test_the_services_and_their_order() -> None:
     kinds = [target(service) for service in OURS.values()]
     assert {kind: kinds.count(kind) for kind in kinds} == {
         "migrate": 1,
@@ -111,7 +111,7 @@ def test_files_copied_by_the_dockerfile_exist() -> None:
             assert (ROOT / source).exists(), source
 
 
-def test_names_point_at_what_is_there() -> None:
+def test_names_refer_to_existing_things() -> None:
     for name, service in COMPOSE["services"].items():
         assert set(service.get("depends_on", {})) <= set(COMPOSE["services"]), name
         for volume in service.get("volumes", []):
@@ -135,20 +135,20 @@ def test_brokers_are_identified_and_found() -> None:
     assert len({service["volumes"][0] for service in brokers.values()}) == len(brokers)
 
 
-def test_every_service_says_when_it_is_healthy_on_the_port_it_listens_on() -> None:
+def test_every_service_has_a_health_check_on_the_port_it_listens_on() -> None:
     for name, service in COMPOSE["services"].items():
         if name == "migrate":
             continue
         check = " ".join(service["healthcheck"]["test"])
         if name == "scheduler":
-            # It listens nowhere.
+            # The service listens on no port.
             assert service["healthcheck"]["test"][-1] == options(service)["--ready-file"]
         elif "build" in service and target(service) != "spark":
             port = options(service)["--listen"].rpartition(":")[2]
             assert re.search(rf"\b{port}\b", check), name
 
 
-def test_spark_is_the_one_that_is_installed() -> None:
+def test_the_spark_image_has_the_installed_version() -> None:
     spec = find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None
@@ -161,7 +161,7 @@ def test_spark_is_the_one_that_is_installed() -> None:
 
 def test_the_cluster_of_reports_finds_its_parts() -> None:
     master, worker, scheduler = (COMPOSE["services"][name] for name in ("spark-master", "spark-worker", "scheduler"))
-    # Spark's own programs know no `--name=value`.
+    # Spark's own programs do not support `--name=value`.
     assert not [word for word in (*master["command"], *worker["command"]) if word.startswith("--") and "=" in word]
     words = master["command"][1:]
     told = {name.lstrip("-"): value for name, value in zip(words[::2], words[1::2], strict=True)}

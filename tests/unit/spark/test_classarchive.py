@@ -1,4 +1,4 @@
-"""The archive of Spark's classes: what it is called by, which file is taken, which are kept."""
+"""The archive of Spark's classes: its key, which file is used, and which files are kept."""
 
 import pytest
 
@@ -70,14 +70,14 @@ def test_another_java_or_other_jars_have_another_key(files, clock):
     assert len(keys) == 5
 
 
-def test_an_archive_is_found_by_its_key_while_it_is_whole(files, clock):
+def test_an_archive_is_found_by_its_key_if_it_is_complete(files, clock):
     path = record(files, clock, "0" * 16)
     assert path == f"{FOLDER}/spark-{'0' * 16}-7.jsa"
     assert files.list_dir(FOLDER) == [f"spark-{'0' * 16}-7.jsa"]
     assert find_archive(FOLDER, "0" * 16, files) == path
     assert find_archive(FOLDER, "1" * 16, files) is None
     assert find_archive("/nowhere", "0" * 16, files) is None
-    # A JVM that maps a file which was cut short is killed.
+    # The JVM is killed if it maps a file that was cut short.
     files.write(path, b"class")
     assert find_archive(FOLDER, "0" * 16, files) is None
 

@@ -1,4 +1,4 @@
-"""Finding the Java that starts Spark: in which order, and what is said where there is none."""
+"""The search for the Java that starts Spark: its order, and the error if there is none."""
 
 import pytest
 
@@ -12,7 +12,7 @@ TRIMMED = ("java.base", "java.sql")
 
 
 class Machine:
-    """Javas at given places: what each says when it is asked."""
+    """Java installations at given paths: the output of each."""
 
     def __init__(self, **javas):
         self.files = MemFileSystem(FakeClock())
@@ -51,19 +51,19 @@ def test_the_build_of_java_is_read():
     assert find_java({"JAVA_HOME": "/opt/mine"}, files=machine.files, ask=lambda _: said).build == "HotSpot 21.0.1+12"
 
 
-def test_then_path_in_its_order_and_a_java_that_will_not_do_is_passed_over():
+def test_then_the_path_in_its_order_skipping_unsuitable_javas():
     machine = Machine(venv=(17, TRIMMED), usr=(17, FULL), opt=(21, FULL))
     assert machine.find(PATH="/venv/bin::/usr/bin:/opt/bin") == Java("/usr", 17)
 
 
-def test_then_the_oldest_of_those_installed_that_will_do():
+def test_then_the_oldest_suitable_installed_java():
     machine = Machine(
         usr__lib__jvm__java_25=(25, FULL), usr__lib__jvm__java_21=(21, FULL), usr__lib__jvm__java_11=(11, FULL)
     )
     assert machine.find(PATH="/bin") == Java("/usr/lib/jvm/java_21", 21)
 
 
-def test_a_java_home_that_is_wrong_does_not_hide_one_that_is_right():
+def test_a_wrong_java_home_does_not_hide_a_suitable_java():
     machine = Machine(usr=(17, FULL))
     assert machine.find(JAVA_HOME="/gone", PATH="/usr/bin").home == "/usr"
 
@@ -93,7 +93,7 @@ def test_the_error_names_the_attempts_and_the_package_to_install(home, found, re
     assert "apt-get install openjdk-17-jre-headless" in str(raised.value)
 
 
-def test_no_java_at_all_and_one_that_says_nothing():
+def test_no_java_at_all_and_one_without_output():
     with pytest.raises(JavaNotFoundError, match="no java was found"):
         Machine().find()
     machine = Machine(usr=(17, FULL))

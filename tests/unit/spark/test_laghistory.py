@@ -24,7 +24,7 @@ STILL = (0, 5_000_000, 100)
         ((0, 5_000_000, 69), False),  # A consumer that takes over a queue repeats a little.
         ((0, 5_000_000, 68), True),
         ((100, 5_000_000, 100), False),
-        ((101, 5_000_000, 100), True),  # Trimmed before it was consumed.
+        ((101, 5_000_000, 100), True),  # The messages were removed before they were consumed.
         ((0, 10, 5), True),
         ((0, 5_000_000, UNKNOWN), False),
     ],

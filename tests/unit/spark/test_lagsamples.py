@@ -21,5 +21,5 @@ HOUR = timedelta(hours=1)
         (ROWS_MAX + 1, timedelta(0), timedelta(seconds=30)),
     ],
 )
-def test_many_samples_are_further_apart(rows: int, span: timedelta, step: timedelta | None) -> None:
+def test_the_interval_grows_with_the_number_of_samples(rows: int, span: timedelta, step: timedelta | None) -> None:
     assert choose_step(rows, span) == step

@@ -1,4 +1,4 @@
-"""Objectives as columns beside a survey: whose stands for which rows."""
+"""Objectives as columns of a survey: which objective applies to which rows."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -23,7 +23,7 @@ def test_a_topics_own_objective_replaces_that_of_the_group() -> None:
     assert table.column_names[2:] == SCHEMA.names
 
 
-def test_a_retry_topic_is_one_of_its_groups_topics() -> None:
+def test_a_retry_topic_is_one_of_the_topics_of_its_group() -> None:
     survey = pa.table({"group": ["a", "a", "b", "c"], "topic": ["t", "%RETRY%a", "%RETRY%b", "%RETRY%c"]})
     objectives = {
         ("a", ALL_TOPICS): Objective(max_lag_messages=5, ignore=True),
@@ -38,7 +38,7 @@ def test_a_retry_topic_is_one_of_its_groups_topics() -> None:
     assert table["is_ignored"].to_pylist() == [True, True, False, False]
 
 
-def test_an_ignoring_lasts_until_its_moment() -> None:
+def test_a_group_is_ignored_until_the_given_time() -> None:
     later = NOW + timedelta(hours=1)
     objectives = {("a", ALL_TOPICS): Objective(ignore=True, reason="moves", ignore_until=later)}
     table = with_objectives(SURVEY, objectives, NOW)

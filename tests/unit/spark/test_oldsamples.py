@@ -21,10 +21,10 @@ def test_copy_becomes_a_table() -> None:
     assert second["looked_at"] == second["sampled_at"] - timedelta(seconds=15)
 
 
-def test_no_group_is_not_an_empty_name() -> None:
+def test_no_group_differs_from_an_empty_name() -> None:
     table = parse_csv([b'1700000000000000,,T,broker-a,0,1,9,,\n1700000000000000,"",T,broker-a,0,1,9,,\n'])
     assert table.column("group").to_pylist() == [None, ""]
 
 
-def test_nothing_is_an_empty_table() -> None:
+def test_an_empty_copy_is_an_empty_table() -> None:
     assert parse_csv([]) == SCHEMA.empty_table()

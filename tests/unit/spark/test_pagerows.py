@@ -1,4 +1,4 @@
-"""Which rows of a large report its page is made of."""
+"""The rows of a large report that its page shows."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ PageOf = Callable[[str, Rows], PageRows]
 
 @pytest.fixture
 def page_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PageOf:
-    """The rows of a page, given all rows of a job; they are read in pieces of three."""
+    """Return the rows of a page, given all rows of a job; they are read three at a time."""
     monkeypatch.setattr(storedrows, "ROWS_AT_ONCE", 3)
 
     def page_of_rows(job: str, rows: Rows) -> PageRows:
@@ -31,7 +31,7 @@ def page_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PageOf:
 
 
 def lag_rows(pairs: int) -> list[dict[str, Any]]:
-    """Pairs that are worse the later they come, each with its queues."""
+    """Return pairs in ascending order of their lag, each with its queues."""
     rows: list[dict[str, Any]] = []
     for pair in range(pairs):
         place = {"group": f"g{pair}", "topic": "T", "verdict": "LAGGING" if pair % 2 else "OK"}
@@ -41,14 +41,14 @@ def lag_rows(pairs: int) -> list[dict[str, Any]]:
     return rows
 
 
-def test_a_page_is_made_of_all_rows_that_it_has_room_for(page_of: PageOf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_shows_all_rows_that_fit(page_of: PageOf, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = lag_rows(3)
     monkeypatch.setattr(pagerows, "ROWS_MAX", len(rows))
     shown = page_of("lag_report", rows)
     assert (shown.rows, shown.left_out) == (rows, "")
 
 
-def test_a_long_report_shows_the_worst_groups_whole_and_counts_the_others(
+def test_a_long_report_shows_the_worst_groups_in_full_and_counts_the_others(
     page_of: PageOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pagerows, "ROWS_MAX", 3 * (QUEUES + 1) + 2)
@@ -61,7 +61,9 @@ def test_a_long_report_shows_the_worst_groups_whole_and_counts_the_others(
     )
 
 
-def test_a_group_that_has_no_room_leaves_it_to_the_next_one(page_of: PageOf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_that_does_not_fit_leaves_its_room_to_the_next_one(
+    page_of: PageOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pagerows, "ROWS_MAX", 6)
     wide = [{**row, "group": "wide"} for row in lag_rows(1) * 2 if row["level"] == "queue"]
     (topic,) = (row for row in lag_rows(1) if row["level"] == "topic")

@@ -23,7 +23,7 @@ def names(output: Path) -> list[str]:
     return sorted(str(path.relative_to(output)) for path in output.rglob("*") if path.is_file())
 
 
-def test_files_are_where_the_documents_say(tmp_path: Path) -> None:
+def test_files_are_where_the_documentation_says(tmp_path: Path) -> None:
     write_all(str(tmp_path), RUN)
     assert names(tmp_path) == [
         f"lag_report/{RUN}.html",
@@ -46,7 +46,7 @@ def test_a_run_is_removed_and_no_other(tmp_path: Path) -> None:
     remove_run(str(tmp_path), "lag_report", OTHER, with_log=True)
 
 
-def test_a_uri_is_no_folder() -> None:
+def test_a_uri_is_not_a_folder() -> None:
     for uri in ("s3a://bucket/reports", "hdfs:///reports", "file:/mnt/reports", "abfs://c@a.dfs/reports"):
         assert is_uri(uri)
     for folder in ("/var/lib/gantry", ".gantry/reports", "a b/c:d", "./s3a:/x"):

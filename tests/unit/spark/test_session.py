@@ -27,7 +27,7 @@ def test_local_masters_are_recognized(master, is_local):
     assert is_local_master(master) is is_local
 
 
-def test_a_local_session_uses_this_interpreter_and_loopback_whatever_the_shell_says():
+def test_a_local_session_uses_this_interpreter_and_loopback_for_any_environment():
     environment = {"PYSPARK_PYTHON": "/usr/bin/python2", "SPARK_HOME": "/opt/spark-2", "SPARK_LOCAL_IP": "0.0.0.0"}
     prepare_environment(environment, is_local=True, java_home="/jvm")
     assert environment == {
@@ -61,17 +61,17 @@ def test_settings_of_a_local_session():
     assert Path(log_settings).is_file()
 
 
-def test_settings_of_a_cluster_leave_it_its_addresses_and_partitions():
+def test_on_a_cluster_its_addresses_and_partitions_are_kept():
     settings = spark_settings(SessionSettings(driver_memory="4g", ui=True), is_local=False, cores=3)
     assert settings["spark.driver.memory"] == "4g"
     assert settings["spark.ui.enabled"] == "true"
     assert not {"spark.driver.host", "spark.driver.bindAddress", "spark.sql.shuffle.partitions"} & set(settings)
-    # Nor does it say how much memory there is, unless it was asked: spark-defaults.conf does.
+    # The amount of memory is left to spark-defaults.conf unless the caller sets it.
     assert not any(name.endswith(".memory") for name in spark_settings(SessionSettings(), is_local=False, cores=3))
     assert spark_settings(SessionSettings(), is_local=True, cores=3)["spark.driver.memory"] == "768m"
 
 
-def test_only_a_brief_local_session_has_a_jvm_that_starts_quickly():
+def test_only_a_brief_local_session_has_a_fast_starting_jvm():
     def options(*, is_brief, is_local):
         settings = spark_settings(SessionSettings(is_brief=is_brief), is_local=is_local, cores=2)
         return settings["spark.driver.extraJavaOptions"].split()
@@ -85,7 +85,7 @@ def test_further_options_of_the_jvm_come_last():
     assert settings["spark.driver.extraJavaOptions"].endswith(f' {BRIEF_JVM[-1]} -Xa "-Xb c"')
 
 
-def test_further_settings_win():
+def test_further_settings_override_the_others():
     wanted = SessionSettings(shuffle_partitions=7, extra={"spark.sql.shuffle.partitions": "9", "spark.x": "y"})
     settings = spark_settings(wanted, is_local=True, cores=1)
     assert (settings["spark.sql.shuffle.partitions"], settings["spark.x"]) == ("9", "y")

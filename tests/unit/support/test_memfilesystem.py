@@ -1,4 +1,4 @@
-"""What a power cut leaves in MemFileSystem: a fake that lost nothing would prove nothing."""
+"""The state of MemFileSystem after a power cut: a fake that lost nothing could not fail a test."""
 
 import pytest
 
@@ -58,7 +58,7 @@ def test_a_name_that_was_not_synced_may_be_gone_and_a_size_too(files):
     assert {None, b"", bytes(100)} <= found
 
 
-def test_names_of_a_folder_happen_in_order(files):
+def test_name_changes_in_a_folder_take_effect_in_order(files):
     files.create("/b", 1)
     files.create("/c", 1)
     files.remove("/a")
@@ -67,7 +67,7 @@ def test_names_of_a_folder_happen_in_order(files):
         assert names in (["a"], ["a", "b"], ["a", "b", "c"], ["b", "c"])
 
 
-def test_a_rename_is_whole(files):
+def test_a_rename_is_atomic(files):
     files.write("/t", b"new", durable=True)
     files.replace("/t", "/a")
     for seed in SEEDS:
@@ -75,7 +75,7 @@ def test_a_rename_is_whole(files):
         assert (clone.exists("/t"), clone.read("/a")) in ((True, bytes(4 * PAGE_BYTES)), (False, b"new"))
 
 
-def test_a_small_file_that_is_not_durable_may_be_anything(files):
+def test_a_small_file_that_is_not_durable_may_have_any_content(files):
     files.write("/s", b"old", durable=True)
     files.write("/s", b"newer")
     assert contents(files, "/s") >= {b"old", b"", b"newer", b"ne"}

@@ -1,4 +1,4 @@
-"""The loop that jumps over waits."""
+"""The event loop that jumps over waits."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ async def test_a_wait_of_two_hours_takes_no_time_and_moves_both_clocks():
     assert clock.now_ms() == EPOCH_MS + 7_200_000
 
 
-async def test_timers_fire_in_their_order():
+async def test_timers_fire_in_order():
     order: list[str] = []
 
     async def note(after: float, name: str) -> None:
@@ -25,7 +25,7 @@ async def test_timers_fire_in_their_order():
     assert order == ["a", "b", "c"]
 
 
-async def test_a_timeout_ends_what_waits():
+async def test_a_timeout_ends_a_waiting_task():
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(30):
             await asyncio.get_running_loop().create_future()
@@ -41,7 +41,7 @@ def test_all_waiting_without_a_timer_is_a_deadlock():
         loop.close()
 
 
-async def test_the_wall_clock_moves_apart_from_the_monotonic_one():
+async def test_the_wall_clock_can_differ_from_the_monotonic_one():
     clock = VirtualClock()
     await asyncio.sleep(1)
     clock.set_wall(5)

@@ -1,4 +1,4 @@
-"""The search for dead code finds modules and functions that nothing uses, and nothing else."""
+"""The search for dead code finds exactly the modules and functions that nothing uses."""
 
 from tools import deadcode
 from tools.sources import parse
@@ -55,7 +55,7 @@ Used().used_method()
     ]
 
 
-def test_tests_names_in_texts_base_classes_and_decorators_keep_a_name_alive() -> None:
+def test_tests_texts_base_classes_and_decorators_keep_a_name_alive() -> None:
     text = """
 import asyncio
 class Protocol(asyncio.Protocol):

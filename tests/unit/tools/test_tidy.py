@@ -1,4 +1,4 @@
-"""Each rule of the house lint finds what it is for, and leaves the rest alone."""
+"""Each rule of the project's own lint finds what it must find, and nothing else."""
 
 import pytest
 
@@ -52,7 +52,7 @@ def test_allowed_code_has_no_findings(path: str, text: str) -> None:
     assert rules_of(path, text) == set()
 
 
-def test_our_packages_are_the_repositorys_own() -> None:
+def test_our_packages_are_those_of_the_repository() -> None:
     # PyPI has foreign projects with these names.
     import gantry
     import services

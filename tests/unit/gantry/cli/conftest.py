@@ -1,4 +1,4 @@
-"""A gateway made of answers, and a way to run commands against it."""
+"""A scripted gateway, and a function that runs commands against it."""
 
 import json
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from gantry.http.client import GantryClient
 
 @dataclass
 class Answers:
-    """What the gateway says to each `METHOD path`, and what it was asked."""
+    """The gateway's answer for each `METHOD path`, and the requests that it received."""
 
     by_call: dict[str, Any] = field(default_factory=dict)
     asked: list[httpx.Request] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""`gantry alert` and `gantry webhook`: what they ask of the gateway, and what they print."""
+"""`gantry alert` and `gantry webhook`: their requests to the gateway, and their output."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +20,7 @@ def test_open_alerts_are_listed_with_their_numbers(answers: Answers, gantry: Gan
     assert "there are no open alerts" in gantry("alert", "list").stdout
 
 
-def test_events_are_listed_the_newest_first(answers: Answers, gantry: Gantry) -> None:
+def test_events_are_listed_newest_first(answers: Answers, gantry: Gantry) -> None:
     answers.by_call["GET /v1/alerts/events"] = {"items": [ALERT_EVENT], "next_cursor": "more"}
     listed = gantry("alert", "events", "--topic", "T", "--limit", "1")
     assert "opened" in listed.stdout, listed.output

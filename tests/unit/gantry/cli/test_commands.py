@@ -1,4 +1,4 @@
-"""`gantry topic|group|offset|key`: what they ask of the gateway, and what they print."""
+"""`gantry topic|group|offset|key`: their requests to the gateway, and their output."""
 
 import json
 from collections.abc import Callable
@@ -89,14 +89,14 @@ def test_deleting_asks_first(answers: Answers, gantry: Gantry) -> None:
     assert gantry("group", "delete", "g", typed="y\n").exit_code == 0
 
 
-def test_a_refusal_is_one_line(answers: Answers, gantry: Gantry) -> None:
+def test_a_refusal_is_printed_in_one_line(answers: Answers, gantry: Gantry) -> None:
     answers.by_call["GET /v1/topics/NO"] = problem(404, "There is no such topic", 'topic: "NO" does not exist')
     done = gantry("topic", "show", "NO")
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr == 'gantry: There is no such topic: topic: "NO" does not exist\n'
 
 
-def test_something_that_is_no_gateway_is_one_line(answers: Answers, gantry: Gantry) -> None:
+def test_a_server_that_is_no_gateway_is_reported_in_one_line(answers: Answers, gantry: Gantry) -> None:
     answers.by_call["GET /v1/topics"] = httpx.Response(502, text="<html>\nBad gateway\n</html>")
     done = gantry("topic", "list")
     assert done.exit_code == 1
@@ -155,7 +155,7 @@ def test_offsets_are_set_where_the_options_say(answers: Answers, gantry: Gantry)
 
 @pytest.mark.parametrize("to", ["earliest", "latest"])
 def test_no_offset_is_set_if_one_is_unknown(answers: Answers, gantry: Gantry, to: str) -> None:
-    """The offset was set to 0 where the broker could not be asked for the end of its queue."""
+    """The offset was once set to 0 if the broker did not return the end of its queue."""
     unknown = {**QUEUES[0], "broker": "broker-b", "min_offset": None, "max_offset": None}
     answers.by_call["GET /v1/topics/T/queues"] = {"items": [*QUEUES, unknown], "next_cursor": None}
     done = gantry("offset", "set", "g", "T", "--to", to)

@@ -1,4 +1,4 @@
-"""What commands print."""
+"""The output formats of commands."""
 
 import json
 
@@ -50,6 +50,6 @@ def test_an_empty_table_prints_its_text(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out == "there are no topics\n"
 
 
-def test_json_is_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_is_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     print_json({"body": "é\x1b"})
     assert json.loads(capsys.readouterr().out) == {"body": "é\x1b"}

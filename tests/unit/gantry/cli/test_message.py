@@ -1,4 +1,4 @@
-"""`gantry message`: bodies in and out byte for byte, and queues followed side by side."""
+"""`gantry message`: bodies in and out byte for byte, and several queues followed at once."""
 
 import base64
 import json
@@ -44,7 +44,7 @@ def sending(answers: Answers) -> Answers:
     return answers
 
 
-def test_a_message_is_sent_with_everything(sending: Answers, gantry: Gantry) -> None:
+def test_a_message_is_sent_with_all_options(sending: Answers, gantry: Gantry) -> None:
     options = ["--tag", "AA", "--keys", "UA1545,N14228", "--property", "origin=EWR", "--property", "note=a=b"]
     more = ["--ordering-key", "N14228", "--idempotency-key", "order-42"]
     done = gantry("message", "send", "T", "hello", *options, *more, "--json")
@@ -159,7 +159,7 @@ AWAY = {"broker": "broker-b", "queue_id": 0, "min_offset": None, "max_offset": N
 
 
 def test_tail_names_the_queues_it_can_not_follow(queues: Answers, gantry: Gantry) -> None:
-    """It once began with offset 0 where the end of a queue was not known."""
+    """It once began with offset 0 if the end of a queue was unknown."""
     queues.by_call["GET /v1/topics/T/queues"]["items"].append(AWAY)
     done = gantry("message", "tail", "T", "--from-start", "--limit", "2", "--queue", "0")
     assert [line.rpartition("  ")[2] for line in done.stdout.splitlines()] == ["a0", "a1"]

@@ -1,4 +1,4 @@
-"""`gantry group objective`: what it asks of the gateway, and what it prints."""
+"""`gantry group objective`: its requests to the gateway, and its output."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""`gantry report`: what it asks of the gateway, what it prints while it waits, and how it ends."""
+"""`gantry report`: its requests to the gateway, its output while it waits, and how it ends."""
 
 import json
 from collections.abc import Callable
@@ -98,7 +98,7 @@ def test_waiting_shows_progress_then_the_worst_first_and_the_page(answers: Answe
         "LAGGING", "slow", "T", "1,234", "31", "s", "2026-11-22", "09:29", "1", "min", "15", "s", "2", "h",
     ]  # fmt: skip
     assert "before 2026-11-21 09:00" in lines[1]
-    # A row of an older gateway, which says nothing of it.
+    # A row from an older gateway, which lacks this field.
     assert lines[3].split()[3:] == ["unknown"] * 5
     assert "  clients (queues): c1 at 10.0.0.1 (3), c2 at ::1 (queues unknown)" in lines
     assert "STOPPED dead on T: because" in lines
@@ -137,7 +137,7 @@ def test_a_run_that_is_tried_again_is_waited_for(answers: Answers, gantry: Gantr
     assert "lag_report: queued after attempt 1: no Java: install Java 17" in done.stderr
 
 
-def test_waiting_has_an_end(answers: Answers, gantry: Gantry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_ends_at_the_timeout(answers: Answers, gantry: Gantry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reportwait, "QUEUED_HINT_S", 0)
     moments = iter(range(1_000))
     monkeypatch.setattr(reportwait.time, "monotonic", lambda: next(moments))
@@ -155,7 +155,7 @@ def test_a_run_that_waits_for_another_names_it_and_its_start(
 ) -> None:
     for name in ("QUEUED_HINT_S", "BEHIND_AFTER_S", "BEHIND_EVERY_S"):
         monkeypatch.setattr(reportwait, name, 0)
-    # Nobody is asked to start a scheduler while one is busy; but once that run is over, it is late again.
+    # While a scheduler is busy, the command asks for no other; once that run is over, the scheduler is late again.
     monkeypatch.setattr(reportwait, "QUEUED_HINT_S", 2.5)
     moments = iter(range(1_000))
     monkeypatch.setattr(reportwait.time, "monotonic", lambda: next(moments))
@@ -192,7 +192,7 @@ def test_jobs_and_runs_are_listed(answers: Answers, gantry: Gantry) -> None:
     assert "4.2 s" in shown
 
 
-def test_rows_are_shown_as_they_are_asked_for(answers: Answers, gantry: Gantry) -> None:
+def test_rows_are_shown_as_the_options_ask(answers: Answers, gantry: Gantry) -> None:
     answers.by_call[ROWS] = lag_rows
     shown = gantry("report", "show", "lag_report", "--group", "dead").stdout
     assert dict(answers.asked[-1].url.params) == {"run": "latest", "limit": "1000", "group": "dead", "level": "topic"}
@@ -239,7 +239,7 @@ def test_an_option_of_another_report_is_refused(
     assert not answers.asked
 
 
-def test_hundreds_of_groups_that_are_ok_do_not_scroll_the_late_ones_away(answers: Answers, gantry: Gantry) -> None:
+def test_hundreds_of_healthy_groups_do_not_scroll_the_late_ones_away(answers: Answers, gantry: Gantry) -> None:
     rows = [*LAG[:4], *(row(f"fine-{number}", "OK") for number in range(300))]
     answers.by_call[ROWS] = {"run": "r-1", "as_of": "", "items": rows, "next_cursor": None}
     lines = gantry("report", "show", "lag_report").stdout.splitlines()

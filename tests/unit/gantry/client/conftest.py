@@ -26,7 +26,7 @@ def cluster(transport: ScriptedTransport) -> ScriptedCluster:
 
 @pytest.fixture
 async def start_engine(transport: ScriptedTransport) -> AsyncIterator[StartEngine]:
-    """Starts engines with the settings a test gives; stops them at the end."""
+    """Starts engines with the settings that a test gives; stops them at the end."""
     engines: list[ClientEngine] = []
 
     async def start(**settings: Any) -> ClientEngine:

@@ -1,4 +1,4 @@
-"""Admin calls: whom they ask, and how the answers become one."""
+"""Admin calls: which servers they call, and how their answers are combined."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def admin(engine, cluster) -> Admin:
 
 @pytest.fixture
 def brokers(transport):
-    """Lets the brokers do something."""
+    """Sets the brokers' scripts."""
 
     def do(code: int, a, b=None) -> None:
         transport.at("a:10911", {code: a})
@@ -87,7 +87,7 @@ async def test_a_refusal_fails_the_call_with_its_sender(admin, brokers):
 
 
 @pytest.mark.parametrize("name", ["", "a b"])
-async def test_names_that_can_not_be_are_refused(admin, name):
+async def test_invalid_names_are_refused(admin, name):
     calls = (
         admin.create_topic(TopicConfig(name)),
         admin.delete_topic(name),
@@ -128,7 +128,7 @@ async def test_groups_are_written_and_deleted_everywhere(admin, brokers, transpo
     assert transport.sent(delete)[0].ext_fields == {"groupName": "g", "cleanOffset": "true"}
 
 
-async def test_statistics_of_all_brokers_become_one(admin, brokers):
+async def test_statistics_of_all_brokers_are_combined(admin, brokers):
     def stats(broker: str) -> bytes:
         return bodies.TopicStatsTable({MessageQueue("T", broker, 0): bodies.TopicOffset(max_offset=7)}).encode()
 

@@ -1,4 +1,4 @@
-"""Backlog calls: whom they ask, how often, and what they believe."""
+"""Backlog calls: which brokers they call, how often, and which answers they accept."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def backlog(engine, cluster) -> Backlog:
 
 @pytest.fixture
 def broker(transport):
-    """Lets broker a do something."""
+    """Sets the script of broker a."""
     return lambda code, deed: transport.at("a:10911", {code: deed})
 
 
@@ -60,7 +60,7 @@ async def test_units_come_with_the_queues_limits(backlog, broker, transport):
         ({}, ROWS),
     ],
 )
-async def test_units_that_can_not_be(backlog, broker, ext, body):
+async def test_invalid_units_are_refused(backlog, broker, ext, body):
     broker(RequestCode.GANTRY_UNITS, lambda request: ok(request, ext=ext, body=body))
     with pytest.raises(BrokerError, match="its answer can't be read"):
         await backlog.units(QUEUE, 1)
@@ -136,7 +136,7 @@ async def test_a_search_continues_where_the_broker_stopped(backlog, broker, tran
     assert [[query.offset for query in queries] for queries in sent] == [[0, 0, 90], [40, 40], [80]]
 
 
-async def test_a_filter_that_lets_nothing_pass_is_given_up(backlog, broker, transport, monkeypatch):
+async def test_a_search_whose_filter_matches_nothing_ends(backlog, broker, transport, monkeypatch):
     monkeypatch.setattr("gantry.client.backlog.HEAD_ROUNDS_MAX", 3)
 
     def answer(request):
@@ -150,14 +150,14 @@ async def test_a_filter_that_lets_nothing_pass_is_given_up(backlog, broker, tran
     assert len(transport.sent(RequestCode.GANTRY_HEADS)) == 3
 
 
-async def test_heads_that_can_not_be(backlog, broker):
+async def test_invalid_heads_are_refused(backlog, broker):
     for body in (b"", b"{}", QueueHeads(broker_name="a", heads=[], now_ms=1).encode()):
         broker(RequestCode.GANTRY_HEADS, lambda request, body=body: ok(request, body=body))
         with pytest.raises(BrokerError, match="its answer can't be read"):
             await backlog.first_unconsumed("a", [HeadQuery("T", 0, 0)])
 
 
-async def test_a_broker_that_does_not_know_a_request(backlog):
+async def test_a_broker_that_does_not_support_a_request(backlog):
     with pytest.raises(NotServedError, match="does not serve request 900001") as raised:
         await backlog.units(QUEUE, 0)
     assert (raised.value.code, raised.value.request_code, raised.value.address) == (3, 900_001, "a:10911")
@@ -165,7 +165,7 @@ async def test_a_broker_that_does_not_know_a_request(backlog):
         await backlog.first_unconsumed("a", [HeadQuery("T", 0, 0)])
 
 
-async def test_brokers_and_topics_that_are_not_there(backlog, transport, cluster):
+async def test_missing_brokers_and_topics(backlog, transport, cluster):
     with pytest.raises(BrokerUnavailableError, match="broker zzz"):
         await backlog.first_unconsumed("zzz", [])
     cluster.registered["slaves"] = BrokerData("C", "slaves", {1: "s:1"})

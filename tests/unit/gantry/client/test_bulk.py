@@ -1,4 +1,4 @@
-"""Which requests go over the second connection to a broker."""
+"""Requests that go over the second connection to a broker."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a broker's answer means for a send."""
+"""The meaning of a broker's answer for a send."""
 
 import pytest
 
@@ -25,7 +25,7 @@ from gantry.remoting.codes import ResponseCode
 def test_every_code_has_a_row(code: ResponseCode):
     row = DISPOSITIONS[code]
     assert disposition_of(int(code)) is row
-    # Trying again at once only makes sense for what did not get there, or may not have.
+    # An immediate retry only makes sense for a send that did not arrive, or may not have arrived.
     assert not (row.retry and row.outcome is Outcome.STORED)
 
 

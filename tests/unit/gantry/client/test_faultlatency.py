@@ -1,4 +1,4 @@
-"""Which broker is avoided, and for how long."""
+"""Which brokers are avoided, and for how long."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from gantry.client.faultlatency import FaultTable, fault_duration_ms
     ("latency_ms", "duration_ms"),
     [(0, 0), (49, 0), (549, 0), (550, 2_000), (1_799, 2_000), (1_800, 5_000), (14_999, 10_000), (60_000, 30_000)],
 )
-def test_the_slower_the_longer(latency_ms: int, duration_ms: int):
+def test_a_slower_broker_is_avoided_longer(latency_ms: int, duration_ms: int):
     assert fault_duration_ms(latency_ms) == duration_ms
 
 

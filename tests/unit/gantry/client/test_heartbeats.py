@@ -1,4 +1,4 @@
-"""Telling brokers who we are, and again when they have forgotten."""
+"""Registering clients at brokers by heartbeats, and again after a broker has restarted."""
 
 import asyncio
 
@@ -90,7 +90,7 @@ async def test_a_broker_that_is_down_is_tried_every_second_until_it_is_back(engi
     assert len(told(transport)) == after
 
 
-async def test_a_refused_heart_beat_waits_for_the_next_round(engine, cluster, transport):
+async def test_a_refused_heartbeat_waits_for_the_next_round(engine, cluster, transport):
     cluster.topic("T", "a")
     transport.at("a:10911", {HEART_BEAT: refuse(1)})
     await engine.route("T")
@@ -129,7 +129,7 @@ async def test_leaving_while_a_broker_is_down_is_no_error(engine, cluster, trans
     await engine.heartbeats.remove_producer("nobody", "g")
 
 
-async def test_the_broker_s_version_is_remembered(engine, cluster, transport):
+async def test_the_version_of_the_broker_is_remembered(engine, cluster, transport):
     cluster.topic("T", "a")
     await engine.route("T")
     assert engine.heartbeats.broker_version("a:10911") is None
@@ -153,7 +153,7 @@ async def test_a_change_of_members_reaches_the_listeners(engine, transport):
     assert heard == ["first", "second", "second"]
 
 
-async def test_subscriptions_of_one_client_in_one_group_add_up_and_go_one_by_one(engine, cluster, transport):
+async def test_subscriptions_of_one_client_in_one_group_are_combined_and_removed_one_by_one(engine, cluster, transport):
     cluster.topic("T", "a")
     await engine.route("T")
     await engine.heartbeats.put_consumer("me@1", consumer())

@@ -1,4 +1,4 @@
-"""Sending: attempts, what they add up to, and queues that were chosen."""
+"""Sending: attempts, their combined outcome, and explicitly chosen queues."""
 
 import asyncio
 import zlib
@@ -56,7 +56,7 @@ def producer(engine, cluster) -> Producer:
 
 @pytest.fixture
 def brokers(cluster, transport):
-    """Topic T with two queues on each of two brokers, and what each broker does with sends."""
+    """Topic T with two queues on each of two brokers, and each broker's script for sends."""
 
     def set_up(a: Script = store, b: Script = store) -> None:
         cluster.topic("T", "a", "b")
@@ -91,7 +91,7 @@ async def test_a_given_id_is_kept(producer, brokers):
 
 
 @pytest.mark.parametrize("code", [1, 2, 14, 16, 17, 204, 205, 215, 1500])
-async def test_a_refusal_that_may_pass_is_tried_on_another_broker(producer, brokers, transport, code):
+async def test_a_temporary_refusal_is_retried_on_another_broker(producer, brokers, transport, code):
     brokers(a=refuse(code), b=refuse(code))
     with pytest.raises(SendError) as caught:
         await producer.send(MESSAGE)
@@ -123,7 +123,7 @@ async def test_other_refusals_end_the_send(producer, brokers, transport, code):
         (refuse(2), Outcome.NOT_STORED),
     ],
 )
-async def test_one_doubtful_attempt_before_certain_refusals_leaves_doubt(producer, brokers, first, outcome):
+async def test_one_unknown_attempt_before_certain_refusals_makes_the_outcome_unknown(producer, brokers, first, outcome):
     script = in_turn(first, refuse(13))
     brokers(a=script, b=script)
     with pytest.raises(SendError) as caught:
@@ -131,7 +131,7 @@ async def test_one_doubtful_attempt_before_certain_refusals_leaves_doubt(produce
     assert caught.value.outcome is outcome
 
 
-async def test_stored_in_the_end_is_stored(producer, brokers, transport):
+async def test_a_send_stored_by_its_last_attempt_is_stored(producer, brokers, transport):
     script = in_turn(fail(wire.ConnectionLostError("a", "reset", sent=True)), refuse(2), store)
     brokers(a=script, b=script)
     result = await producer.send(MESSAGE)
@@ -141,7 +141,7 @@ async def test_stored_in_the_end_is_stored(producer, brokers, transport):
 
 
 @pytest.mark.parametrize("code", [10, 11, 12])
-async def test_less_safely_stored_is_returned_not_retried(producer, brokers, transport, code):
+async def test_a_less_durably_stored_message_is_returned_and_not_retried(producer, brokers, transport, code):
     def script(request: RemotingCommand) -> Deed:
         ext = {"msgId": "0" * 32, "queueId": request.ext_fields["e"], "queueOffset": "7"}
         return RemotingCommand.response_to(request, code, ext=ext)
@@ -152,7 +152,7 @@ async def test_less_safely_stored_is_returned_not_retried(producer, brokers, tra
     assert len(transport.sent(SEND)) == 1
 
 
-async def test_a_success_without_a_place_is_unknown_and_not_retried(producer, brokers, transport):
+async def test_a_success_without_an_offset_is_unknown_and_not_retried(producer, brokers, transport):
     brokers(a=ok, b=ok)
     with pytest.raises(SendError, match="queueOffset") as caught:
         await producer.send(MESSAGE)
@@ -171,7 +171,7 @@ async def test_all_attempts_share_one_budget(producer, brokers, transport):
     assert len(transport.sent(SEND)) == 1
 
 
-async def test_time_left_is_used_on_another_broker(producer, brokers, transport):
+async def test_the_remaining_time_is_used_on_another_broker(producer, brokers, transport):
     slow = fail(wire.RequestTimeoutError("x", "late", sent=True))
     brokers(a=slow, b=slow)
     transport.latency_s["a:10911"] = transport.latency_s["b:10911"] = 0.2
@@ -194,7 +194,9 @@ async def test_a_key_has_one_queue_and_one_attempt(producer, brokers, transport)
     assert (caught.value.outcome, caught.value.retryable) == (Outcome.NOT_STORED, True)
 
 
-async def test_a_key_whose_broker_is_away_is_refused_and_never_goes_elsewhere(producer, brokers, cluster, transport):
+async def test_a_key_whose_broker_is_away_is_refused_and_never_sent_to_another_broker(
+    producer, brokers, cluster, transport
+):
     brokers()
     owners = {key: (await producer.queue_for_key("T", key)).broker_name for key in ("k1", "k2", "k3", "k4", "k5")}
     assert set(owners.values()) == {"a", "b"}
@@ -215,7 +217,7 @@ async def test_a_key_whose_broker_is_away_is_refused_and_never_goes_elsewhere(pr
         assert (await producer.send(MESSAGE, ordering_key=key)).queue.broker_name == owner
 
 
-async def test_a_key_of_a_set_that_was_only_declared_waits_for_it(producer, brokers, cluster, engine):
+async def test_a_key_of_a_declared_broker_set_without_a_route_waits_for_it(producer, brokers, cluster, engine):
     brokers()
     cluster.topic("T", "a")
     del cluster.registered["b"]
@@ -257,14 +259,14 @@ async def test_selectors_choose_among_the_queues_that_can_be_written(producer, b
     assert (await producer.send(MESSAGE, selector=by_hash("k"))).queue == first.queue
 
 
-async def test_an_unknown_topic_is_certainly_not_stored(producer, cluster):
+async def test_a_send_to_an_unknown_topic_is_certainly_not_stored(producer, cluster):
     with pytest.raises(SendError) as caught:
         await producer.send(MESSAGE)
     assert isinstance(caught.value.cause, NoRouteError)
     assert (caught.value.outcome, caught.value.retryable) == (Outcome.NOT_STORED, False)
 
 
-async def test_without_any_name_server_nothing_is_stored_and_later_it_may(producer, transport):
+async def test_without_any_name_server_nothing_is_stored_until_one_is_back(producer, transport):
     transport.down("ns:1")
     with pytest.raises(SendError) as caught:
         await producer.send(MESSAGE)
@@ -345,7 +347,7 @@ async def test_every_compression_can_be_chosen(start_engine, brokers, transport,
     assert decompress(request.body_bytes, int(request.ext_fields["f"])) == b"ab" * 4_000
 
 
-async def test_bodies_that_do_not_get_smaller_or_are_small_travel_as_they_are(start_engine, engine, brokers, transport):
+async def test_small_or_incompressible_bodies_are_sent_uncompressed(start_engine, engine, brokers, transport):
     brokers()
     await Producer(engine, "pg").send(Message("T", engine.rng.bytes(5_000)))
     await Producer(engine, "pg").send(Message("T", b"a" * 4_095))
@@ -382,7 +384,7 @@ async def test_an_async_send_calls_back(producer, brokers):
     assert error is None
 
 
-async def test_an_async_send_retries_silence_but_no_refusal(producer, brokers, transport):
+async def test_an_async_send_is_retried_after_a_timeout_but_not_after_a_refusal(producer, brokers, transport):
     called: list = []
     brokers(a=refuse(2), b=refuse(2))
     producer.send_async(MESSAGE, lambda result, error: called.append(error))
@@ -409,7 +411,7 @@ async def test_an_async_send_fails_at_once_if_possible_and_answers_later(produce
         producer.send_async(MESSAGE, lambda result, error: None)
 
 
-async def test_a_batch_is_one_request_and_a_result_each(producer, brokers, transport):
+async def test_a_batch_is_one_request_with_one_result_for_each_message(producer, brokers, transport):
     brokers()
     items = [Message("T", b"%d" % number) for number in range(5)]
     results = await producer.send_batch("T", items)
@@ -432,7 +434,7 @@ async def test_a_batch_is_retried_elsewhere_unless_its_queue_was_chosen(producer
         await producer.send_batch("SCHEDULE_TOPIC_XXXX", [Message("SCHEDULE_TOPIC_XXXX", b"x")])
 
 
-async def test_least_latency_leaves_a_failing_broker_alone(start_engine, brokers, transport):
+async def test_least_latency_avoids_a_failing_broker(start_engine, brokers, transport):
     brokers(b=fail(wire.ConnectError("b", "refused")))
     producer = Producer(await start_engine(latency_fault_enable=True), "pg")
     for _ in range(20):
@@ -452,7 +454,7 @@ async def test_a_slow_route_counts_against_the_budget(producer, transport):
     assert caught.value.outcome is Outcome.NOT_STORED
 
 
-async def test_keys_of_topics_without_queues_have_none(producer, cluster):
+async def test_keys_of_topics_without_queues_have_no_queue(producer, cluster):
     cluster.topic("T", "a", queues=0)
     with pytest.raises(SendError) as caught:
         await producer.queue_for_key("T", "k")
@@ -461,7 +463,7 @@ async def test_keys_of_topics_without_queues_have_none(producer, cluster):
         await producer.queue_for_key("Nowhere", "k")
 
 
-async def test_back_pressure_is_not_stored(producer, brokers):
+async def test_a_send_refused_by_back_pressure_is_not_stored(producer, brokers):
     brokers(a=fail(wire.BackpressureError("a", "full")), b=fail(wire.BackpressureError("b", "full")))
     with pytest.raises(SendError) as caught:
         await producer.send(MESSAGE)

@@ -1,4 +1,4 @@
-"""Sending what was written elsewhere: the gateway's way, without looking at the messages again."""
+"""Sending messages that the gateway has already encoded, without decoding them."""
 
 import pytest
 
@@ -29,14 +29,14 @@ def producer(engine, cluster, transport) -> Producer:
     return Producer(engine, "pg")
 
 
-async def test_bytes_go_out_as_they_are(producer, transport):
+async def test_encoded_bytes_are_sent_unchanged(producer, transport):
     placement = await producer.send_prepared(ONE)
     assert (placement.message_ids, placement.outcome, placement.first_offset) == (("ID1",), Outcome.STORED, 7)
     (request,) = transport.sent(SEND)
     assert (request.body_bytes, request.ext_fields["i"]) == (b"hello", "UNIQ_KEY\x01ID1\x02")
 
 
-async def test_a_batch_has_a_result_a_message(producer, transport):
+async def test_a_batch_has_one_result_for_each_message(producer, transport):
     placement = await producer.send_prepared(TWO, queue=MessageQueue("T", "b", 1))
     assert [(one.message_id, one.queue_offset) for one in placement.results()] == [("ID1", 7), ("ID2", 8)]
     (request,) = transport.sent(BATCH)
@@ -44,7 +44,7 @@ async def test_a_batch_has_a_result_a_message(producer, transport):
     assert [item.body for item in decode_batch(request.body_bytes)] == [b"a", b"b"]
 
 
-async def test_a_refused_one_goes_elsewhere_and_a_pinned_one_nowhere_else(producer, transport):
+async def test_a_refused_send_is_retried_elsewhere_unless_its_queue_is_fixed(producer, transport):
     transport.at("a:10911", {SEND: refuse(ResponseCode.SYSTEM_BUSY, "busy")})
     assert (await producer.send_prepared(ONE)).queue.broker_name == "b"
     with pytest.raises(SendError) as caught:
@@ -54,7 +54,7 @@ async def test_a_refused_one_goes_elsewhere_and_a_pinned_one_nowhere_else(produc
         await producer.send_prepared(ONE, queue=MessageQueue("X", "a", 0))
 
 
-async def test_one_way_is_handed_over(producer, transport):
+async def test_a_one_way_send_is_handed_over(producer, transport):
     await producer.send_prepared_one_way(ONE, queue=MessageQueue("T", "a", 0))
     (request,) = transport.sent(SEND)
     assert request.is_one_way

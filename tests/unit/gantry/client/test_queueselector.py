@@ -1,4 +1,4 @@
-"""Which queue is next."""
+"""The choice of the next queue."""
 
 from collections import Counter
 
@@ -49,7 +49,7 @@ def test_least_latency_prefers_available_brokers():
     assert {selector.select(queues).broker_name for _ in range(10)} == {"b"}
 
 
-def test_least_latency_leaves_the_last_broker_even_if_none_is_available():
+def test_least_latency_avoids_the_last_broker_even_if_none_is_available():
     queues = queues_of("a", "b")
     selector = LeastLatency(from_zero, lambda broker: False)
     assert {selector.select(queues, last_broker="a").broker_name for _ in range(10)} == {"b"}
@@ -76,7 +76,7 @@ def test_a_hash_index_is_the_java_hash_without_its_sign(key: str, count: int):
     assert index == abs(int(java_hash(key) / count) * count - java_hash(key))
 
 
-def test_the_smallest_hash_has_an_index_too():
+def test_the_smallest_hash_also_has_an_index():
     assert java_hash("polygenelubricants") == -(2**31)
     assert hash_index("polygenelubricants", 7) == 2**31 % 7
 
@@ -86,6 +86,6 @@ def test_equal_keys_get_equal_queues():
     assert by_hash("N14228")(queues) == by_hash("N14228")(queues) == queues[hash_index("N14228", 8)]
 
 
-def test_at_random_takes_the_drawn_queue():
+def test_the_random_selector_takes_the_drawn_queue():
     queues = queues_of("a", count=4)
     assert at_random(lambda bound: bound - 1)(queues) == queues[3]

@@ -1,4 +1,4 @@
-"""What producers and consumers make of a route."""
+"""The queues and brokers that producers and consumers derive from a route."""
 
 import pytest
 from hypothesis import given, settings
@@ -120,7 +120,7 @@ def test_a_route_with_absurdly_many_queues_is_cut():
     assert len(subscribe_queues("T", route(queue("a", read=2**31 - 1)))) == QUEUES_MAX
 
 
-def test_a_new_topic_is_made_after_the_default_one():
+def test_a_new_topic_takes_its_queues_from_the_default_topic():
     made = as_new_topic(route(QueueData("a", 8, 8, 7), QueueData("b", 2, 2, 7), QueueData("c", 8, 8, 6), conf="a:1"), 4)
     assert [(one.broker_name, one.read_queue_nums, one.write_queue_nums) for one in made.queue_datas] == [
         ("a", 4, 4),
@@ -129,7 +129,7 @@ def test_a_new_topic_is_made_after_the_default_one():
     assert made.order_topic_conf is None
 
 
-def test_brokers_are_known_as_the_newest_route_names_them_until_none_does():
+def test_brokers_are_known_from_the_newest_route_until_no_route_has_them():
     cache = RouteCache(10)
     cache.update("T", route(queue("a"), brokers=(broker("a", _0="old:1"),)), now_ms=0)
     cache.update("U", route(queue("a"), queue("b"), brokers=(broker("a", _0="new:1"), broker("b"))), now_ms=1)
@@ -159,7 +159,7 @@ def test_a_deleted_topic_is_forgotten_with_its_declared_queues():
     assert ordering_queues(cache) == ["a0"]
 
 
-def test_an_unused_topic_has_no_missing_sets():
+def test_a_topic_without_declared_queues_has_no_missing_sets():
     assert RouteCache(1).missing_sets("X", route()) == set()
 
 

@@ -1,4 +1,4 @@
-"""Asking name servers for routes: once for all, again in time, and what happens when they are away."""
+"""Requests to name servers for routes: shared by callers, repeated in time, and kept while no name server answers."""
 
 import asyncio
 
@@ -19,7 +19,7 @@ from tests.support.scriptedpeer import ScriptedCluster, ok, refuse
 ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 
 
-async def test_a_route_is_asked_for_once(engine, cluster, transport):
+async def test_a_route_is_requested_once(engine, cluster, transport):
     cluster.topic("T", "a", "b")
     assert [queue.broker_name for queue in (await engine.route("T")).queue_datas] == ["a", "b"]
     await engine.route("T")
@@ -28,14 +28,14 @@ async def test_a_route_is_asked_for_once(engine, cluster, transport):
     assert transport.sent(ROUTE)[0].ext_fields == {"topic": "T", "acceptStandardJsonOnly": "true"}
 
 
-async def test_a_hundred_callers_ask_once(engine, cluster, transport):
+async def test_a_hundred_callers_cause_one_request(engine, cluster, transport):
     cluster.topic("T", "a")
     routes = await asyncio.gather(*(engine.route("T") for _ in range(100)))
     assert len(transport.sent(ROUTE)) == 1
     assert all(route is routes[0] for route in routes)
 
 
-async def test_a_caller_that_gives_up_leaves_the_question_to_the_others(engine, cluster, transport):
+async def test_a_caller_that_gives_up_does_not_cancel_the_request_of_others(engine, cluster, transport):
     cluster.topic("T", "a")
     first = asyncio.ensure_future(engine.route("T"))
     second = asyncio.ensure_future(engine.route("T"))
@@ -45,7 +45,7 @@ async def test_a_caller_that_gives_up_leaves_the_question_to_the_others(engine, 
     assert len(transport.sent(ROUTE)) == 1
 
 
-async def test_routes_in_use_are_asked_again_every_thirty_seconds(engine, cluster, transport):
+async def test_routes_in_use_are_refreshed_every_thirty_seconds(engine, cluster, transport):
     cluster.topic("T", "a")
     await engine.route("T")
     cluster.topic("T", "a", "b")
@@ -99,7 +99,7 @@ async def test_the_next_name_server_is_asked_when_one_fails_and_is_kept(start_en
     assert [address for address, _ in transport.requests[before:]] == ["ns:2"]
 
 
-async def test_a_name_server_that_hangs_costs_its_time_out_once(start_engine, transport):
+async def test_a_hanging_name_server_costs_its_timeout_once(start_engine, transport):
     cluster = ScriptedCluster(transport, namesrv=("ns:2",))
     cluster.topic("T", "a")
     transport.at("ns:1", {ROUTE: lambda request: None})
@@ -111,7 +111,7 @@ async def test_a_name_server_that_hangs_costs_its_time_out_once(start_engine, tr
     assert loop.time() - started == pytest.approx(3, abs=0.1)
 
 
-async def test_a_name_server_without_the_topic_is_not_the_last_word(start_engine, transport):
+async def test_another_name_server_is_asked_if_one_does_not_know_the_topic(start_engine, transport):
     empty = ScriptedCluster(transport, namesrv=("ns:1",))
     full = ScriptedCluster(transport, namesrv=("ns:2",))
     full.topic("T", "a")
@@ -123,7 +123,7 @@ async def test_a_name_server_without_the_topic_is_not_the_last_word(start_engine
         await engine.route("U")
 
 
-async def test_one_that_is_stopping_counts_less_than_one_that_knows_nothing(start_engine, transport):
+async def test_an_unavailable_name_server_counts_less_than_one_without_the_topic(start_engine, transport):
     ScriptedCluster(transport, namesrv=("ns:1",))
     transport.at("ns:2", {ROUTE: refuse(ResponseCode.SERVICE_NOT_AVAILABLE, "namesrv is stopping")})
     engine = await start_engine(namesrv=("ns:1", "ns:2"))
@@ -141,7 +141,7 @@ async def test_a_route_that_can_not_be_read_is_an_error_with_its_sender(engine, 
 
 
 @pytest.mark.parametrize("name", ["", "a b", "x" * 256, "thème"])
-async def test_a_name_that_can_not_be_is_never_asked_for(engine, transport, name):
+async def test_an_invalid_name_is_never_requested(engine, transport, name):
     with pytest.raises(InvalidArgumentError, match="topic"):
         await engine.route(name)
     assert transport.requests == []
@@ -157,8 +157,8 @@ async def test_a_set_that_left_the_route_is_remembered_while_it_is_not_registere
     assert len(engine.cached_publish_info("T").queues) == 2
 
 
-async def test_a_set_that_has_died_since_the_last_look_at_the_cluster_is_remembered(engine, cluster):
-    """The keys of a broker that had just died moved to another one where somebody had looked at the cluster before."""
+async def test_a_set_that_has_died_since_the_last_cluster_request_is_remembered(engine, cluster):
+    """Keys of a dead broker moved to another one if the client had cached the cluster before the broker died."""
     cluster.topic("T", "a", "b")
     await engine.route("T")
     await engine.cluster_info()
@@ -185,7 +185,7 @@ async def test_a_set_is_remembered_while_its_registration_is_unknown(engine, clu
     assert len(engine.cached_publish_info("T").ordering_queues) == 4
 
 
-async def test_one_look_at_the_cluster_serves_many_topics(engine, cluster, transport):
+async def test_one_cluster_request_serves_many_topics(engine, cluster, transport):
     for topic in ("T1", "T2", "T3"):
         cluster.topic(topic, "a", "b")
         await engine.route(topic)
@@ -205,7 +205,7 @@ async def test_declared_queues_count_for_keys(engine, cluster):
     assert len((await engine.publish_info("T")).ordering_queues) == 2
 
 
-async def test_unknown_topics_are_made_after_the_default_one_where_settings_say_so(start_engine, cluster):
+async def test_unknown_topics_take_the_default_route_if_settings_say_so(start_engine, cluster):
     cluster.topic("TBW102", "a", "b", queues=8, perm=7)
     engine = await start_engine(auto_create_topics=True)
     assert len((await engine.publish_info("New")).queues) == 8
@@ -242,7 +242,7 @@ async def test_an_engine_that_does_not_run_refuses_calls(start_engine, cluster, 
     assert transport.is_closed
 
 
-async def test_a_name_server_that_never_answers_is_a_time_out(engine, transport):
+async def test_a_silent_name_server_causes_a_timeout(engine, transport):
     transport.at("ns:1", {ROUTE: lambda request: None})
     with pytest.raises(RequestTimeoutError):
         await engine.route("T")
@@ -270,7 +270,7 @@ async def test_a_route_without_queues_is_none(engine, transport):
         await engine.route("T")
 
 
-async def test_stopping_ends_a_question_under_way(start_engine, transport):
+async def test_stopping_ends_a_request_in_flight(start_engine, transport):
     transport.at("ns:1", {ROUTE: lambda request: None})
     engine = await start_engine()
     asking = asyncio.ensure_future(engine.route("T"))

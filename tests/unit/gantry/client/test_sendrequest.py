@@ -1,4 +1,4 @@
-"""What a send says, and what its answer means."""
+"""The encoding of send requests, and the meaning of their answers."""
 
 import pytest
 
@@ -76,12 +76,12 @@ def test_properties_set_by_the_caller_stay():
         ({"k": "x" * 40_000}, "properties"),
     ],
 )
-def test_properties_that_can_not_be_written_are_refused_by_name(properties, field):
+def test_properties_that_can_not_be_encoded_are_refused_by_name(properties, field):
     with pytest.raises(InvalidArgumentError, match=field):
         encode_message_properties(Message("T", b"x", properties), "ID")
 
 
-def test_bodies_and_topics_no_broker_takes_are_refused():
+def test_bodies_and_topics_that_every_broker_refuses_are_refused():
     with pytest.raises(InvalidArgumentError, match="body"):
         check_body(b"", 10)
     with pytest.raises(InvalidArgumentError, match="11"):
@@ -115,7 +115,7 @@ def test_a_batch_carries_each_message_with_its_own_id():
         ([Message("T", b"x" * 60), Message("T", b"x" * 60)], "items: "),
     ],
 )
-def test_a_batch_that_can_not_be_is_refused_with_the_item_s_place(items, match):
+def test_an_invalid_batch_is_refused_with_the_index_of_the_message(items, match):
     with pytest.raises(InvalidArgumentError, match=match):
         prepare_batch("T", items, ["ID"] * len(items), body_bytes_max=100)
 
@@ -132,18 +132,18 @@ def test_an_answer_has_the_place_of_the_message():
     ("code", "status"),
     [(10, SendStatus.FLUSH_DISK_TIMEOUT), (11, SendStatus.SLAVE_NOT_AVAILABLE), (12, SendStatus.FLUSH_SLAVE_TIMEOUT)],
 )
-def test_stored_but_not_safely_is_unknown_with_its_status(code, status):
+def test_a_message_stored_without_its_durability_is_unknown_with_its_status(code, status):
     (result,) = read_placement(ONE, QUEUE, answer(code, msgId="7F00", queueId="3", queueOffset="42")).results()
     assert (result.status, result.outcome, result.queue_offset) == (status, Outcome.UNKNOWN, 42)
 
 
-def test_a_queue_that_the_broker_chose_is_named():
+def test_a_queue_that_the_broker_chose_is_returned():
     queue = MessageQueue("T", "broker-a", -1)
     placement = read_placement(ONE, queue, answer(msgId="7F00", queueId="2", queueOffset="0"))
     assert placement.queue == MessageQueue("T", "broker-a", 2)
 
 
-def test_a_batch_s_answer_gives_each_its_place():
+def test_the_answer_to_a_batch_has_an_offset_for_each_message():
     batch = ONE._replace(code=320, message_ids=("A", "B", "C"))
     results = read_placement(batch, QUEUE, answer(msgId="1,2,3", queueId="3", queueOffset="7")).results()
     assert [(one.message_id, one.stored_id, one.queue_offset) for one in results] == [
@@ -153,7 +153,7 @@ def test_a_batch_s_answer_gives_each_its_place():
     ]
 
 
-def test_a_refusal_is_no_place():
+def test_a_refusal_raises_and_has_no_offset():
     assert read_placement(ONE, QUEUE, answer(13)) is None
 
 
@@ -161,12 +161,12 @@ def test_a_refusal_is_no_place():
     "ext",
     [{}, {"msgId": "x", "queueId": "3"}, {"msgId": "x", "queueId": "z", "queueOffset": "1"}],
 )
-def test_a_success_that_does_not_say_where_is_a_broken_answer(ext):
+def test_a_success_without_an_offset_is_an_invalid_answer(ext):
     with pytest.raises(ValueError, match=r"answer|invalid"):
         read_placement(ONE, QUEUE, answer(**ext))
 
 
-def test_a_batch_s_answer_must_name_all():
+def test_the_answer_to_a_batch_must_cover_all_messages():
     batch = ONE._replace(code=320, message_ids=("A", "B"))
     with pytest.raises(ValueError, match="names 1 stored messages for the 2 sent"):
         read_placement(batch, QUEUE, answer(msgId="1", queueId="3", queueOffset="7"))

@@ -1,4 +1,4 @@
-"""What a gateway answers about objectives, alerts and webhooks."""
+"""A gateway's answers about objectives, alerts and webhooks."""
 
 ALERT = {
     "id": "a-1", "group": "G", "topic": "T", "verdict": "STOPPED", "opened_at": "", "since": "", "seen_at": "",

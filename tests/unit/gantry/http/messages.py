@@ -1,4 +1,4 @@
-"""A message as a gateway writes it."""
+"""Messages as a gateway encodes them."""
 
 from typing import Any
 

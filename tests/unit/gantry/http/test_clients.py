@@ -1,4 +1,4 @@
-"""Both REST clients: what each call asks for, how answers read, and what a failure says."""
+"""Both REST clients: the request of each call, how answers are decoded, and the errors that failures raise."""
 
 import inspect
 from collections.abc import Callable
@@ -68,7 +68,7 @@ def page(*items: Any) -> dict[str, Any]:
     return {"items": list(items), "next_cursor": None}
 
 
-# Method, arguments, what is asked for, what is answered.
+# Each case: method, arguments, expected request, answer.
 CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str, Any]] = [
     ("list_topics", (), {"system": True}, "GET /v1/topics?limit=1000&system=true", page(TOPIC)),
     ("get_topic", ("a/b%",), {}, "GET /v1/topics/a%2Fb%25", TOPIC),
@@ -132,7 +132,7 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str, Any]] = [
 
 
 def answer(request: httpx.Request, value: Any) -> httpx.Response:
-    """Answer in the coding that was asked for."""
+    """Answer in the requested coding."""
     if value is None:
         return httpx.Response(204)
     encode = msgspec.msgpack.encode if request.headers.get("accept") == "application/msgpack" else msgspec.json.encode
@@ -291,7 +291,7 @@ def test_an_error_without_a_problem_body_is_still_a_problem(content: bytes, deta
         (httpx.RemoteProtocolError("half"), "unknown"),
     ],
 )
-async def test_no_whole_answer(kind: str, error: Exception, outcome: str) -> None:
+async def test_an_incomplete_answer_is_an_error(kind: str, error: Exception, outcome: str) -> None:
     def handler(request: httpx.Request) -> httpx.Response:
         raise error
 
@@ -325,7 +325,7 @@ def test_a_report_is_started_on_a_window_or_on_now() -> None:
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
-async def test_all_buckets_are_of_the_time_that_the_first_page_says(kind: str) -> None:
+async def test_all_buckets_have_the_time_of_the_first_page(kind: str) -> None:
     asked: list[tuple[str | None, ...]] = []
 
     def handler(request: httpx.Request) -> httpx.Response:
@@ -338,7 +338,7 @@ async def test_all_buckets_are_of_the_time_that_the_first_page_says(kind: str) -
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
-async def test_lag_rows_are_of_one_run(kind: str) -> None:
+async def test_all_lag_rows_come_from_one_run(kind: str) -> None:
     asked: list[tuple[str, str | None]] = []
 
     def handler(request: httpx.Request) -> httpx.Response:

@@ -1,4 +1,4 @@
-"""Whether the environment's proxies are for a gateway."""
+"""Whether requests to a gateway go through the environment's proxies."""
 
 import pytest
 
@@ -17,12 +17,12 @@ from gantry.http.proxies import follows_proxies
         "http://[broken",
     ],
 )
-def test_our_own_machine_is_asked_directly(url: str) -> None:
+def test_this_machine_is_called_without_a_proxy(url: str) -> None:
     assert not follows_proxies(url)
 
 
 @pytest.mark.parametrize(
     "url", ["http://gateway.example", "https://10.0.0.1:8080", "wss://[fd00::1]/v1/stream", "http://localhost.example"]
 )
-def test_others_are_not(url: str) -> None:
+def test_other_machines_are_called_through_the_proxy(url: str) -> None:
     assert follows_proxies(url)

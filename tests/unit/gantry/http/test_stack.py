@@ -1,4 +1,4 @@
-"""The stack file, found or not."""
+"""The stack file, present or missing."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from gantry.runtime.osfilesystem import OsFileSystem
 
 
 class OneFile(OsFileSystem):
-    """A file system that has one file, or an error in its place."""
+    """A file system that has one file, or raises an error instead."""
 
     def __init__(self, content: bytes | OSError) -> None:
         self.content = content

@@ -64,7 +64,7 @@ class FakeSocket:
 
 
 class Gateway:
-    """Opens connections; each gets what `script` answers. Errors in `refusals` come first, one for each attempt."""
+    """Opens connections that answer by `script`. Errors in `refusals` come first, one for each attempt."""
 
     def __init__(self) -> None:
         self.sockets: list[FakeSocket] = []
@@ -198,7 +198,7 @@ async def test_publishing(coding: str) -> None:
         )
 
 
-async def test_no_more_publishes_at_once_than_the_gateway_takes() -> None:
+async def test_concurrent_publishes_stay_within_the_limit_of_the_gateway() -> None:
     gateway = Gateway()
     async with gateway.client() as client:
         gateway.sockets[0].answer = lambda _: []
@@ -210,7 +210,7 @@ async def test_no_more_publishes_at_once_than_the_gateway_takes() -> None:
         await asyncio.wait(publishes)
 
 
-async def test_an_answer_that_never_comes() -> None:
+async def test_a_missing_answer_is_a_timeout() -> None:
     gateway = Gateway()
     async with gateway.client() as client:
         gateway.sockets[0].answer = lambda _: []
@@ -219,7 +219,7 @@ async def test_an_answer_that_never_comes() -> None:
         assert caught.value.outcome == "unknown"
 
 
-async def test_a_broken_connection_is_made_again_and_subscribed_again() -> None:
+async def test_a_broken_connection_is_reopened_and_subscribed_again() -> None:
     gateway = Gateway()
     async with gateway.client() as client:
         subscription = await subscribed(client)
@@ -248,17 +248,17 @@ async def test_a_broken_connection_is_made_again_and_subscribed_again() -> None:
         assert acks == [["0-0"]]
 
 
-async def test_attempts_are_ever_further_apart() -> None:
+async def test_the_pauses_between_attempts_grow() -> None:
     gateway = Gateway()
     async with gateway.client():
         gateway.refusals = [GantryConnectionError("away", outcome="not_stored")] * 9
         gateway.sockets[0].drop(1006)
         await asyncio.sleep(60)
-        # 0.1 + 0.2 + … + 6.4 + 10 + 10 + 10 s, each moved by up to 30 %.
+        # 0.1 + 0.2 + … + 6.4 + 10 + 10 + 10 s, each changed by up to 30 %.
         assert 20 < gateway.opened_at[1] < 60
 
 
-async def test_a_goodbye_has_the_time_to_reconnect() -> None:
+async def test_a_goodbye_tells_when_to_reconnect() -> None:
     gateway = Gateway()
     async with gateway.client():
         gateway.sockets[0].push({"type": "goodbye", "retry": True, "after_ms": 5_000, "reason": "restart"})
@@ -271,7 +271,7 @@ async def test_a_goodbye_has_the_time_to_reconnect() -> None:
     ("code", "goodbye"),
     [(4401, None), (4400, {"retry": False}), (1011, {"retry": False})],
 )
-async def test_some_endings_are_final(code: int, goodbye: dict[str, Any] | None) -> None:
+async def test_some_close_codes_are_final(code: int, goodbye: dict[str, Any] | None) -> None:
     gateway = Gateway()
     async with gateway.client() as client:
         subscription = await subscribed(client)
@@ -289,7 +289,7 @@ async def test_some_endings_are_final(code: int, goodbye: dict[str, Any] | None)
     assert len(gateway.sockets) == 1
 
 
-async def test_a_client_that_shall_not_reconnect() -> None:
+async def test_a_client_without_reconnect_ends() -> None:
     gateway = Gateway()
     async with gateway.client(reconnect=False) as client:
         subscription = await subscribed(client)
@@ -307,7 +307,7 @@ async def test_a_client_that_shall_not_reconnect() -> None:
         (StreamClosedError(4401, "ticket"), StreamClosedError),
     ],
 )
-async def test_a_refused_reconnect_ends_it(refusal: Exception, raised: type[Exception]) -> None:
+async def test_a_refused_reconnect_ends_the_client(refusal: Exception, raised: type[Exception]) -> None:
     gateway = Gateway()
     async with gateway.client() as client:
         subscription = await subscribed(client)

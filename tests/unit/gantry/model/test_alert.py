@@ -34,7 +34,7 @@ def at(minutes: float) -> datetime:
 
 
 def run(reports: Iterable[tuple[float, str]], settings: AlertSettings = SETTINGS) -> list[tuple[float, AlertDecision]]:
-    """Give reports (minute, verdict) one after the other; return each decision."""
+    """Apply reports (minute, verdict) one after the other; return each decision."""
     state: AlertState | None = None
     decisions = []
     for minute, verdict in reports:
@@ -64,16 +64,16 @@ def events(
 @pytest.mark.parametrize(
     ("reports", "expected"),
     [
-        # It must hold.
+        # The verdict must hold.
         ([(0, "LAGGING")], []),
         ([(0, "LAGGING"), (4.9, "LAGGING")], []),
         ([(0, "LAGGING"), (5, "LAGGING")], [(5, OPENED, None, "LAGGING", 0)]),
         ([(0, "LAGGING"), (3, OK), (6, "LAGGING")], []),
-        # While nothing is open, one bad verdict may follow another; the last one names the alert.
+        # While no alert is open, one bad verdict may follow another; the last one names the alert.
         ([(0, "LAGGING"), (5, "STALLED")], [(5, OPENED, None, "STALLED", 0)]),
-        # Open: told once.
+        # An open alert is reported once.
         ([(0, "LAGGING"), (5, "LAGGING"), (10, "LAGGING")], [(5, OPENED, None, "LAGGING", 0)]),
-        # Changed, when another one holds by itself.
+        # The alert changes when another verdict holds by itself.
         (
             [(0, "LAGGING"), (5, "LAGGING"), (10, "STALLED"), (15, "STALLED")],
             [(5, OPENED, None, "LAGGING", 0), (15, CHANGED, "LAGGING", "STALLED", 10)],
@@ -82,13 +82,13 @@ def events(
             [(0, "LAGGING"), (5, "LAGGING"), (10, "STALLED"), (14, "LAGGING"), (18, "STALLED"), (22, "PAUSED")],
             [(5, OPENED, None, "LAGGING", 0)],
         ),
-        # Resolved, when it has been good for long enough.
+        # The alert is resolved when the verdict has been good for long enough.
         (
             [(0, "LAGGING"), (5, "LAGGING"), (10, OK), (19, OK), (20, OK)],
             [(5, OPENED, None, "LAGGING", 0), (20, RESOLVED, "LAGGING", OK, 10)],
         ),
         ([(0, "LAGGING"), (5, "LAGGING"), (10, OK), (15, "LAGGING"), (20, OK)], [(5, OPENED, None, "LAGGING", 0)]),
-        # A person ignored the group: the alert is resolved at once.
+        # A user made the group ignored: the alert is resolved at once.
         (
             [(0, "LAGGING"), (5, "LAGGING"), (6, IGNORED)],
             [(5, OPENED, None, "LAGGING", 0), (6, RESOLVED, "LAGGING", IGNORED, 6)],
@@ -98,7 +98,7 @@ def events(
             [(5, OPENED, None, "LAGGING", 0), (70, RESOLVED, "LAGGING", GONE, 70)],
         ),
         ([(0, "LAGGING"), (1, IGNORED), (6, "LAGGING")], []),
-        # Unknown is neither good nor bad.
+        # The verdict "unknown" is neither good nor bad.
         ([(0, UNKNOWN), (60, UNKNOWN)], []),
         ([(0, "LAGGING"), (3, UNKNOWN), (6, "LAGGING")], [(6, OPENED, None, "LAGGING", 0)]),
         ([(0, "LAGGING"), (5, "LAGGING"), (10, UNKNOWN), (60, UNKNOWN)], [(5, OPENED, None, "LAGGING", 0)]),
@@ -106,7 +106,7 @@ def events(
         ([(0, "NEW"), (5, "NEW")], [(5, OPENED, None, "NEW", 0)]),
     ],
 )
-def test_a_verdict_must_hold(reports, expected):
+def test_a_verdict_must_hold_before_an_alert_opens(reports, expected):
     assert events(reports) == expected
 
 
@@ -133,7 +133,7 @@ def test_no_state_is_kept_for_healthy_groups():
     st.integers(0, 12),
     st.integers(0, 12),
 )
-def test_events_follow_each_other_and_state_says_what_they_said(steps, raise_after, clear_after):
+def test_events_form_a_chain_and_the_state_repeats_the_last_one(steps, raise_after, clear_after):
     minute, reports = 0, []
     for step, verdict in steps:
         minute += step

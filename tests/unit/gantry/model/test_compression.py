@@ -23,7 +23,7 @@ def test_old_flag_without_type_is_zlib() -> None:
     assert decompress(compress(b"x" * 100, Compression.ZLIB), sysflag.COMPRESSED) == b"x" * 100
 
 
-def test_without_the_flag_nothing_is_touched() -> None:
+def test_without_the_flag_the_body_is_unchanged() -> None:
     assert decompress(b"plain", sysflag.COMPRESSION_ZSTD) == b"plain"
 
 
@@ -35,7 +35,7 @@ def test_more_than_the_limit_is_refused(kind: Compression) -> None:
     assert len(decompress(bomb, kind.sys_flag, limit_bytes=1_000_000)) == 1_000_000
 
 
-def test_more_than_the_limit_is_refused_where_the_frame_does_not_say_its_size() -> None:
+def test_more_than_the_limit_is_refused_if_the_frame_does_not_state_its_size() -> None:
     encoder = zstandard.ZstdCompressor().compressobj()
     bomb = encoder.compress(b"\0" * 1_000_000) + encoder.flush()
     assert zstandard.frame_content_size(bomb) == -1
@@ -46,7 +46,7 @@ def test_more_than_the_limit_is_refused_where_the_frame_does_not_say_its_size() 
         decompress(bomb[:-3], Compression.ZSTD.sys_flag)
 
 
-def test_a_claim_to_be_huge_is_not_believed() -> None:
+def test_a_false_claim_of_a_huge_size_reserves_no_memory() -> None:
     claim = bytes.fromhex("28b52ffde0") + (1 << 60).to_bytes(8, "little")
     with pytest.raises(CorruptRecordError, match="more than"):
         decompress(claim, Compression.ZSTD.sys_flag)

@@ -1,10 +1,10 @@
-"""Errors show values, and not all of a long one."""
+"""Errors show values, and cut long ones."""
 
 from gantry.model.errors import NO_VALUE, InvalidValueError, shorten_value
 
 
 class Counted(str):
-    """A text that says how it was looked at."""
+    """A text that counts how much of it is escaped."""
 
     __slots__ = ()
 
@@ -29,7 +29,7 @@ def test_bytes_are_shown_as_text():
     assert shorten_value("é".encode() + b"\xff") == "'é\\\\xff'"
 
 
-def test_a_reason_may_say_it_all():
+def test_a_reason_is_shown_whole():
     assert str(InvalidValueError("at", NO_VALUE, "is missing")) == "at: is missing"
 
 

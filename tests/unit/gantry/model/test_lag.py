@@ -1,4 +1,4 @@
-"""Verdicts by severity, and lengths of time in words."""
+"""Verdicts by severity, and durations in words."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from gantry.model.lag import VERDICTS, brief_duration, severity
         (3_600, "1 h"), (3_661, "1 h 1 min"), (86_399.9, "23 h 59 min"), (97_200, "1 d 3 h"), (86_400 * 1_234, "1,234 d"),
     ],
 )  # fmt: skip
-def test_lengths_of_time(seconds: float, words: str) -> None:
+def test_durations_in_words(seconds: float, words: str) -> None:
     assert brief_duration(seconds) == words
 
 

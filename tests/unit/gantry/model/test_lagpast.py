@@ -1,4 +1,4 @@
-"""Points of a lag over time, from samples that are written only where something moved."""
+"""Points of a lag over time, from samples that are written only for changes."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -30,7 +30,7 @@ def test_a_pair_without_change_keeps_its_lag() -> None:
     assert points((1, "a", 5), (46, "a", 9), until_s=50) == [(1, 5), (30, 5), (45, 5), (46, 9)]
 
 
-def test_brokers_that_are_sampled_apart_are_added_up() -> None:
+def test_brokers_that_are_sampled_separately_are_summed() -> None:
     assert points((1, "a", 5), (1, "b", 7), (16, "b", 1), until_s=20) == [(1, 12), (16, 6)]
 
 
@@ -56,23 +56,23 @@ def test_a_gap_in_the_samples_has_no_points() -> None:
         (timedelta(days=90), STEPS[-1]),
     ],
 )
-def test_a_younger_past_has_smaller_steps(span: timedelta, step: timedelta) -> None:
+def test_a_shorter_history_has_smaller_steps(span: timedelta, step: timedelta) -> None:
     assert choose_step(span) == step
 
 
 def since(*looks: tuple[float, float | None]) -> tuple[float | None, float | None]:
-    """Return since when a group is behind, in seconds: `looks` are seconds and how long the oldest message had waited."""
+    """Return the second since which a group is behind. `looks` are pairs: second, and age of the oldest message."""
     points = [LagPoint(NOON + timedelta(seconds=at_s), None, behind_s) for at_s, behind_s in looks]
     found = behind_since(points)
     return tuple(None if at is None else (at - NOON).total_seconds() for at in found)  # type: ignore[return-value]
 
 
-def test_behind_since_the_first_message_that_waited() -> None:
+def test_a_group_is_behind_since_its_first_waiting_message() -> None:
     assert since((0, 0.0), (300, 120.0), (600, 420.0)) == (180, 180)
     # Some messages are always in transit.
     assert since((0, 9.0), (60, 2.0), (120, 40.0)) == (80, 80)
     assert since((0, 0.0), (15, 5.0), (30, 20.0)) == (10, 10)
-    # The message is older than the last look at which the group kept up: it was set back.
+    # The message is older than the last sample in which the group kept up, so the group's offset was set back.
     assert since((0, 0.0), (300, 9_000.0)) == (0, 0)
 
 

@@ -19,12 +19,12 @@ from gantry.model.message import (
 )
 from gantry.model.propertyname import is_reserved_property
 
-# The legal characters of a property: all but the two separators and lone surrogates.
+# The legal characters of a property: all except the two separators and lone surrogates.
 legal = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02"), min_size=1, max_size=8)
 
 
 def reference_decode(text: str) -> dict[str, str]:
-    """The rules of the format, piece by piece."""
+    """Decode by the rules of the format, piece by piece."""
     found = {}
     for piece in text.split("\x02"):
         if len(piece) >= 3 and "\x01" in piece:
@@ -81,7 +81,7 @@ def test_properties_that_would_decode_differently_are_refused(properties: dict[s
 
 
 @given(st.dictionaries(st.text(max_size=4), st.text(max_size=4)))
-def test_properties_are_refused_or_come_back(properties: dict[str, str]) -> None:
+def test_properties_are_refused_or_decode_unchanged(properties: dict[str, str]) -> None:
     try:
         data = encode_properties(properties)
     except InvalidMessageError:
@@ -89,7 +89,7 @@ def test_properties_are_refused_or_come_back(properties: dict[str, str]) -> None
     assert decode_properties(data) == properties
 
 
-def test_joining_puts_the_missing_separator() -> None:
+def test_joining_adds_the_missing_separator() -> None:
     assert join_properties(b"a\x011", b"b\x012\x02") == b"a\x011\x02b\x012\x02"
     assert join_properties(b"a\x011\x02", b"b\x012") == b"a\x011\x02b\x012"
     assert join_properties(b"", b"b\x012") == b"b\x012"
@@ -134,7 +134,7 @@ def test_queues_sort_as_clients_sort_them() -> None:
     ]
 
 
-def test_states_that_are_good() -> None:
+def test_successful_send_statuses() -> None:
     assert [state for state in CrcState if state.is_good] == [CrcState.OK, CrcState.BODY_ONLY]
 
 

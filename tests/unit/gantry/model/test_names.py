@@ -36,7 +36,7 @@ def test_long_values_are_cut_in_messages() -> None:
     assert len(str(caught.value)) < 200
 
 
-def test_topics_with_a_meaning() -> None:
+def test_topics_with_a_special_meaning() -> None:
     assert names.retry_topic("g") == "%RETRY%g"
     assert names.dlq_topic("g") == "%DLQ%g"
     assert names.is_retry_topic("%RETRY%g")

@@ -33,7 +33,7 @@ PROPERTIES = encode_properties({"UNIQ_KEY": "U", "TAGS": "TagA"})
 
 
 def make(**changes: Any) -> bytes:
-    """Encode a record that differs from a plain one in what is given."""
+    """Encode a record that differs from a plain one in the given fields."""
     values: dict[str, Any] = {
         "queue_id": 3,
         "flag": -5,
@@ -84,7 +84,7 @@ def test_records_round_trip() -> None:
 
 
 @given(records)
-def test_encoding_the_decoded_gives_the_same_bytes(data: bytes) -> None:
+def test_encoding_a_decoded_record_gives_the_same_bytes(data: bytes) -> None:
     message = decode_record(data)
     assert message.crc.is_good
     assert encode_message(message, whole_record_crc=message.crc is CrcState.OK) == data
@@ -108,7 +108,7 @@ def test_hosts_and_sizes(born: bytes, sys_born: int, store: bytes, sys_store: in
     assert message.crc is (CrcState.OK if whole else CrcState.BODY_ONLY)
 
 
-def test_checksum_property_is_as_the_format_says() -> None:
+def test_the_checksum_property_follows_the_format() -> None:
     data = make(properties=b"a\x011")
     crc = zlib.crc32(data[:-20]) & 0x7FFFFFFF
     assert data[-24:-20] == b"a\x011\x02"
@@ -119,13 +119,13 @@ def test_checksum_property_is_as_the_format_says() -> None:
     assert make(properties=b"")[-22:-20] == struct.pack(">h", 20)
 
 
-def test_body_checksum_of_the_caller_is_taken() -> None:
+def test_a_body_checksum_given_by_the_caller_is_used() -> None:
     assert decode_record(make(body_crc=1, whole_record_crc=False)).crc is CrcState.BODY_MISMATCH
     assert decode_record(make(body_crc=1)).crc is CrcState.OK
     assert decode_record(make(body_crc=1), check_crc=False).crc is CrcState.UNCHECKED
 
 
-def test_every_flipped_bit_is_seen() -> None:
+def test_every_flipped_bit_is_detected() -> None:
     data = make()
     for bit in range(len(data) * 8):
         broken = bytearray(data)
@@ -138,7 +138,7 @@ def test_every_flipped_bit_is_seen() -> None:
         assert message.crc is not CrcState.OK, f"bit {bit}"
 
 
-def test_a_flipped_bit_of_the_body_is_seen_without_the_whole_checksum() -> None:
+def test_a_flipped_bit_of_the_body_is_detected_without_the_record_checksum() -> None:
     data = make(whole_record_crc=False)
     for bit in range(88 * 8, 93 * 8):
         broken = bytearray(data)
@@ -227,7 +227,7 @@ def test_a_value_too_large_for_its_field_is_refused(change: dict[str, Any], reas
         make(**change)
 
 
-def test_hosts_must_be_what_the_flag_says() -> None:
+def test_host_lengths_must_match_the_flag() -> None:
     with pytest.raises(AssertionError):
         make(born_host=V6)
 
@@ -247,7 +247,7 @@ def test_records_follow_each_other() -> None:
         list(iter_records(data[:-1]))
 
 
-def test_reading_from_the_middle_of_a_map_keeps_no_hold_on_it() -> None:
+def test_reading_from_the_middle_of_a_map_keeps_no_view_of_it() -> None:
     data = make(body=b"mapped")
     mapped = mmap.mmap(-1, 4096)
     mapped[100 : 100 + len(data)] = data
@@ -255,10 +255,10 @@ def test_reading_from_the_middle_of_a_map_keeps_no_hold_on_it() -> None:
     head = parse_head(mapped, 100)
     assert message.body == b"mapped"
     assert mapped[head.body_start : head.body_end] == b"mapped"
-    mapped.close()  # Raises BufferError if somebody still looks into it.
+    mapped.close()  # Raises BufferError while a view exists.
 
 
-def test_head_is_the_record_s() -> None:
+def test_the_head_equals_that_of_the_record() -> None:
     head = parse_head(memoryview(make(sys_flag=0x10, born_host=V6)))
     assert isinstance(head, RecordHead)
     assert (head.queue_id, head.queue_offset, head.physical_offset) == (3, 17, 4096)
@@ -273,7 +273,7 @@ def test_topics_are_cached_within_bounds() -> None:
 
 
 def both_answers(data: bytes) -> tuple[object, object]:
-    """Return what the quick scan and the thorough decoding say of the same bytes."""
+    """Return the results of the quick scan and of the full decoder for the same bytes."""
     answers: list[object] = []
     for read in (lambda: sliced(data, scan_record(data, 0, len(data))), lambda: scanned(decode_record(data))):
         try:
@@ -312,7 +312,7 @@ def test_the_quick_scan_agrees_with_the_decoder(data: bytes) -> None:
     assert quick == thorough
 
 
-def test_quick_scan_never_calls_a_flipped_record_good_that_decoding_does_not() -> None:
+def test_the_quick_scan_never_accepts_a_flipped_record_that_decoding_rejects() -> None:
     for changes in ({}, {"version": 2}, {"whole_record_crc": False}):
         data = make(**changes)
         for bit in range(len(data) * 8):

@@ -1,4 +1,4 @@
-"""Sample blocks: what goes in comes out, what is damaged says so, and the bytes stay what they are."""
+"""Sample blocks: decoding returns what was encoded, damage is reported, and the encoding never changes."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -58,7 +58,7 @@ def nothing():
 
 
 def changes(*, whole=None, **numbers):
-    """Changes of one queue each: the number says by how much all columns differ; base0=5, base3=7."""
+    """Return changes of one queue each: the number is the difference of all columns; base0=5, base3=7."""
     bases = words(int(name.removeprefix("base")) for name in numbers)
     columns = tuple(words(numbers.values()) for _ in range(3))
     served = words(number % 3 for number in numbers.values())
@@ -118,12 +118,12 @@ def counted(*counts, rest=b""):
         (body(counted(2, 2**31, 0, 0, 0, 0)), "words are more than"),
     ],
 )
-def test_the_reason_of_damage(data, reason):
+def test_damage_has_a_reason(data, reason):
     with pytest.raises(SampleBlockError, match=reason):
         decode_block(data)
 
 
-def test_nothing_larger_than_the_limit_is_made_or_read(monkeypatch):
+def test_blocks_above_the_size_limit_are_neither_encoded_nor_decoded(monkeypatch):
     block = full(("G", "T"))
     data = encode_block(block)
     monkeypatch.setattr(sampleblock, "WORDS_MAX", 12)
@@ -180,7 +180,7 @@ def test_zigzag(signed, word):
     assert zigzag([signed]) == words([word])
 
 
-def test_numbers_that_are_no_64_bits_are_refused():
+def test_numbers_beyond_64_bits_are_refused():
     for number in (2**63, -(2**63) - 1):
         with pytest.raises(OverflowError):
             zigzag([number])
@@ -205,7 +205,7 @@ def test_a_merge_keeps_the_last_change_of_each_pair():
     assert [list(column) for column in merged.changed.columns] == [[9, 4, 1]] * 3
     assert list(merged.changed.counts) == [1, 1, 1]
     assert list(merged.changed.served) == [9 % 3, 4 % 3, 1 % 3]
-    # Its message is as old as the merged block's moment says: 60 ms, and what went by.
+    # The message is as old as at the merged block's time, 60 ms, plus the time since.
     assert merged.changed.ages == zigzag([61, 81, 91])
     assert merged.pairs == [("N", "T"), ("M", "T")]
     assert list(merged.whole.columns[0]) == [1, 2, 11, 12]
@@ -213,7 +213,7 @@ def test_a_merge_keeps_the_last_change_of_each_pair():
     assert merge_changes([(5, changes(base1=4))]) == changes(base1=4)
 
 
-def test_a_message_of_the_future_becomes_one_of_the_past():
+def test_a_message_with_a_future_time_gets_a_past_one():
     def age(code, later_ms):
         section = Section(words([0]), zigzag([code]), (words(),) * 3, words([0]))
         first = Block([], empty_section(is_whole=True), words([1]), section, words())

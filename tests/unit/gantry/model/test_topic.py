@@ -16,7 +16,7 @@ def test_defaults_of_a_topic() -> None:
     assert config.attributes == {}
 
 
-def test_each_change_is_a_new_version() -> None:
+def test_each_change_makes_a_new_version() -> None:
     version = DataVersion(1, 2, 3)
     assert version.next(10) == DataVersion(1, 10, 4)
 

@@ -42,7 +42,7 @@ def test_parts_of_a_key() -> None:
     assert (parts.time_ms, parts.counter) == (NOW_MS - NOVEMBER_MS, 1)
 
 
-def test_key_of_an_ipv6_machine_is_longer() -> None:
+def test_the_key_of_an_ipv6_machine_is_longer() -> None:
     key = maker(SetClock(), "fd00::2").make()
     assert len(key) == 56
     assert decode_unique_key(key).counter == 0
@@ -72,7 +72,7 @@ def test_keys_never_repeat_when_the_clock_goes_back() -> None:
     assert len(set(made)) == len(made)
 
 
-def test_time_starts_again_with_the_month() -> None:
+def test_the_time_restarts_with_the_month() -> None:
     clock = SetClock()
     keys = maker(clock)
     keys.make()
@@ -87,12 +87,12 @@ def test_month_starts_at_local_midnight() -> None:
     start_ms, end_ms = month_bounds_ms(NOW_MS, BERLIN)
     assert start_ms == NOVEMBER_MS - 3_600_000
     assert end_ms - start_ms == 30 * 86_400_000
-    # March has an hour less where summer time begins in it.
+    # In zones with summer time, March has one hour less.
     start_ms, end_ms = month_bounds_ms(int(datetime(2024, 3, 15, tzinfo=UTC).timestamp() * 1000), BERLIN)
     assert end_ms - start_ms == 31 * 86_400_000 - 3_600_000
 
 
-def test_year_s_end_and_machine_s_zone() -> None:
+def test_the_end_of_the_year_and_the_time_zone_of_the_machine() -> None:
     december_ms = int(datetime(2023, 12, 31, 23, tzinfo=UTC).timestamp() * 1000)
     assert month_bounds_ms(december_ms, UTC)[1] == december_ms + 3_600_000
     start_ms, end_ms = month_bounds_ms(NOW_MS)
@@ -105,10 +105,10 @@ def test_a_moment_lies_in_its_month(at_ms: int, zone: ZoneInfo) -> None:
     assert start_ms <= at_ms < end_ms
 
 
-def test_birth_is_told_from_a_key() -> None:
+def test_the_creation_time_is_read_from_a_key() -> None:
     key = maker(SetClock()).make()
     assert born_near_ms(key, now_ms=NOW_MS, tz=UTC) == NOW_MS
-    # Looked at early in the next month, it must have been made in the month before.
+    # Read early in the next month, the key must come from the month before.
     assert born_near_ms(key, now_ms=NOW_MS + 18 * 86_400_000, tz=UTC) == NOW_MS
 
 

@@ -55,7 +55,7 @@ def test_an_unknown_language_is_other():
     ],
     ids=lambda data: data.hex()[-24:],
 )
-def test_sizes_that_point_elsewhere_and_texts_that_are_none_are_refused(data: bytes):
+def test_wrong_sizes_and_texts_that_are_not_utf8_are_refused(data: bytes):
     with pytest.raises(RemoteProtocolError, match="binary header"):
         decode_binary_header(data, WireHeader)
 

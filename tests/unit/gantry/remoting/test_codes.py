@@ -55,7 +55,7 @@ def test_the_announced_version_is_a_release():
     assert version_name(ANNOUNCED_VERSION) == "V5_3_3"
 
 
-def test_numbers_are_the_wires():
+def test_numbers_are_those_of_the_protocol():
     assert RequestCode.SEND_MESSAGE_V2 == 310
     assert RequestCode.POP_MESSAGE == 200050
     assert [code.value for code in LanguageCode] == list(range(14))

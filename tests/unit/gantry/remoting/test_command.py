@@ -80,7 +80,7 @@ def test_empty_ext_fields_are_left_out():
         (None, {}),
     ],
 )
-def test_ext_fields_that_are_no_texts_become_texts(sent: dict[str, object] | None, read: dict[str, str]):
+def test_ext_fields_of_other_types_become_texts(sent: dict[str, object] | None, read: dict[str, str]):
     assert decode_frame(json_frame({"code": 10, "extFields": sent})).ext_fields == read
 
 
@@ -142,12 +142,12 @@ def test_an_invalid_json_header_is_refused(header: bytes):
         (b"\xff\0\0\0", "header coding 255"),
     ],
 )
-def test_a_frame_that_contradicts_itself_is_refused(frame: bytes, message: str):
+def test_an_inconsistent_frame_is_refused(frame: bytes, message: str):
     with pytest.raises(RemoteProtocolError, match=message):
         decode_frame(frame)
 
 
-def test_a_response_takes_opaque_and_coding_of_its_request():
+def test_a_response_takes_opaque_and_coding_from_its_request():
     request = RemotingCommand(code=34, opaque=99, serialize_type=SerializeType.ROCKETMQ)
 
     response = RemotingCommand.response_to(request, 0, remark="ok", body=b"b", ext={"a": "1"})
@@ -167,7 +167,7 @@ def test_a_request_may_be_one_way_and_add_ext_fields():
 
 
 @pytest.mark.parametrize("body", [b"abc", bytearray(b"abc"), memoryview(b"abc")])
-def test_a_body_may_be_anything_that_is_bytes(body: bytes | bytearray | memoryview):
+def test_a_body_may_be_any_bytes_like_object(body: bytes | bytearray | memoryview):
     command = RemotingCommand.request(10, body=body)
 
     assert decode_frame(encode_frame(command)[4:]).body == b"abc"
@@ -181,12 +181,12 @@ def test_an_empty_body_is_none():
     assert command.body_bytes == b""
 
 
-def test_a_frame_beyond_the_limit_is_not_written():
+def test_a_frame_above_the_limit_is_not_encoded():
     with pytest.raises(LocalProtocolError, match="at most 16777216"):
         encode_frame(RemotingCommand.request(10, body=bytes(FRAME_BYTES_MAX)))
 
 
-def test_half_a_surrogate_pair_is_not_written():
+def test_half_a_surrogate_pair_is_not_encoded():
     for serialize_type in SerializeType:
         command = RemotingCommand(code=10, remark="\ud800", serialize_type=serialize_type)
         with pytest.raises(LocalProtocolError, match="code 10"):

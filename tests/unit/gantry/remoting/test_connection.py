@@ -36,7 +36,7 @@ def test_any_cut_gives_the_same_commands(cuts: list[int]):
     st.lists(st.sampled_from([0, 1, 1_000, 65_000, 66_000, 200_000]), min_size=1, max_size=6),
     st.lists(st.integers(1, 150_000), max_size=12),
 )
-def test_large_frames_among_small_ones_are_taken_however_they_are_cut(sizes: list[int], cuts: list[int]):
+def test_large_frames_among_small_ones_are_decoded_for_any_cut(sizes: list[int], cuts: list[int]):
     wanted = [RemotingCommand(code=10, opaque=number, body=b"x" * size or None) for number, size in enumerate(sizes)]
     stream = stream_of(wanted)
     connection = Connection()
@@ -85,7 +85,7 @@ def test_good_frames_before_a_bad_one_are_returned_first():
 
 
 @pytest.mark.parametrize("come", [4, 8, 100])
-def test_a_frame_beyond_the_limit_is_refused_as_soon_as_its_length_is_known(come: int):
+def test_a_frame_above_the_limit_is_refused_once_its_length_is_known(come: int):
     connection = Connection(frame_bytes_max=1000)
     data = (struct.pack(">II", 997, 900) + bytes(1000))[:come]
 
@@ -95,7 +95,7 @@ def test_a_frame_beyond_the_limit_is_refused_as_soon_as_its_length_is_known(come
     assert (caught.value.size_bytes, caught.value.max_bytes) == (1001, 1000)
 
 
-def test_a_frame_of_the_limit_is_taken():
+def test_a_frame_of_exactly_the_limit_is_accepted():
     connection = Connection(frame_bytes_max=1000)
     empty = len(encode_frame(RemotingCommand(code=10)))
     command = RemotingCommand(code=10, body=bytes(1000 - empty))
@@ -126,14 +126,14 @@ def test_the_end_within_a_frame_is_an_error():
         connection.receive_eof()
 
 
-def test_the_end_between_frames_is_none():
+def test_the_end_between_frames_is_no_error():
     connection = Connection()
     connection.receive_eof()
     connection.receive_data(stream_of(commands(2)))
     connection.receive_eof()
 
 
-def test_opaques_count_up_and_start_again():
+def test_opaques_count_up_and_restart():
     connection = Connection()
     assert [connection.next_opaque() for _ in range(3)] == [0, 1, 2]
 
@@ -141,7 +141,7 @@ def test_opaques_count_up_and_start_again():
     assert [connection.next_opaque() for _ in range(2)] == [2**31 - 1, 0]
 
 
-def test_a_large_body_in_small_chunks_is_not_copied_for_each_of_them():
+def test_a_large_body_in_small_chunks_is_not_copied_for_each_chunk():
     body = bytes(4_000_000)
     command = RemotingCommand(code=10, body=body)
     frame = encode_frame(command)

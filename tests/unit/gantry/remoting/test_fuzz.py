@@ -6,7 +6,7 @@ import time
 from tests.fuzz.fuzz_remoting import fuzz, main
 
 
-def test_parsing_succeeds_or_gives_a_reason():
+def test_parsing_succeeds_or_raises_a_documented_error():
     seed = int(os.environ.get("GANTRY_TEST_SEED") or time.time_ns())
     print(f"seed {seed}")
 

@@ -1,4 +1,4 @@
-"""The short way into a typed header says what the long way says."""
+"""The typed decoder of request headers gives the same result as the generic one."""
 
 import json
 import struct
@@ -63,7 +63,7 @@ loose = values | st.integers(-(2**40), 2**40) | st.booleans() | st.none()
     st.sets(st.sampled_from(sorted(EXT))),
     st.integers(0, 2**31 - 1),
 )
-def test_both_ways_agree(code: int, changes: dict[str, Any], missing: set[str], opaque: int):
+def test_both_decoders_agree(code: int, changes: dict[str, Any], missing: set[str], opaque: int):
     ext = {name: value for name, value in {**EXT, **changes}.items() if name not in missing}
     frame = frame_of({"code": code, "extFields": ext, "flag": 2, "language": "GO", "opaque": opaque, "version": 3})
     short, long = received(frame, typed=True), received(frame, typed=False)
@@ -73,7 +73,7 @@ def test_both_ways_agree(code: int, changes: dict[str, Any], missing: set[str], 
     assert long.header is None
 
 
-def test_a_send_of_java_is_decoded_at_once():
+def test_a_send_of_the_java_client_is_decoded_by_the_typed_decoder():
     command = received(frame_of({"code": 310, "extFields": EXT, "flag": 0, "opaque": 1}), typed=True)
     assert isinstance(command.header, SendMessageHeaderV2)
     assert (command.header.topic, command.header.born_timestamp) == ("T", 1_700_000_000_000)
@@ -99,7 +99,7 @@ def test_a_peer_can_not_forge_a_decoded_header():
     assert command.header is None
 
 
-def test_a_binary_header_takes_the_long_way():
+def test_a_binary_header_takes_the_generic_decoder():
     sent = RemotingCommand(310, dict(EXT), serialize_type=SerializeType.ROCKETMQ, body=b"b")
     command = received(encode_frame(sent), typed=True)
     assert (command.header, command.ext_fields) == (None, EXT)

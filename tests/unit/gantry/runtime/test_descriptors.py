@@ -1,4 +1,4 @@
-"""The descriptors of a process are shared among its users."""
+"""A process divides its descriptors among their users."""
 
 import pytest
 from hypothesis import given
@@ -41,7 +41,7 @@ def test_too_few_are_refused_with_all_numbers():
 
 
 @given(st.integers(132, 1 << 21), st.integers(0, 20_000), st.booleans())
-def test_no_share_takes_from_another_one(limit: int, wanted: int, has_files: bool) -> None:
+def test_no_share_reduces_another_one(limit: int, wanted: int, has_files: bool) -> None:
     shares = share_descriptors(limit, process=100, connections_max=wanted, has_files=has_files)
     assert shares.process + shares.files + shares.connections <= limit
     assert min(wanted, CONNECTIONS_MIN) <= shares.connections <= wanted

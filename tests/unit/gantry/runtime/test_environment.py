@@ -1,4 +1,4 @@
-"""The environment that libraries and children of this process see."""
+"""The environment that libraries and child processes see."""
 
 import os
 import resource
@@ -19,7 +19,7 @@ def test_there_is_at_least_one_processor():
     assert 1 <= cpu_count() <= (os.cpu_count() or 1)
 
 
-def test_the_limit_of_open_files_is_raised_as_far_as_it_goes():
+def test_the_limit_of_open_files_is_raised_to_its_maximum():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
     assert raise_descriptor_limit() == hard

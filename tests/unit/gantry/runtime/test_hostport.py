@@ -1,4 +1,4 @@
-"""Hosts and ports of settings."""
+"""Hosts and ports in settings."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Preparation of a process before the main coroutine of its service runs."""
+"""Preparation of a process before its service's main coroutine runs."""
 
 import sys
 
@@ -15,8 +15,8 @@ def _kept_interval():
 
 
 @pytest.mark.usefixtures("_kept_interval")
-def test_a_thread_that_flushed_a_file_need_not_wait_long_for_a_busy_event_loop():
-    """Python lets it wait for 5 ms by default, and a send under load waited for that twice: p99 41 ms, then 31 ms."""
+def test_a_thread_that_flushed_a_file_waits_only_briefly_for_a_busy_event_loop():
+    """By default, Python lets the thread wait for 5 ms, and a send under load waited twice: p99 41 ms, then 31 ms."""
     intervals_s = []
 
     async def main(lifecycle: Lifecycle) -> None:

@@ -1,4 +1,4 @@
-"""Which port shows the metrics."""
+"""The port that serves the metrics."""
 
 import pytest
 
@@ -14,6 +14,6 @@ def test_the_port_is_given_or_derived_from_the_services_port(text: str, listen_p
 
 
 @pytest.mark.parametrize(("text", "listen_port"), [("on", 1), ("-1", 1), ("65536", 1), ("", 1), ("auto", 65_530)])
-def test_anything_else_is_refused_by_name(text: str, listen_port: int):
+def test_other_values_are_refused_by_name(text: str, listen_port: int):
     with pytest.raises(ValueError, match="metrics_port"):
         choose_metrics_port(text, listen_port=listen_port)

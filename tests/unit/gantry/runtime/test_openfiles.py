@@ -1,4 +1,4 @@
-"""OpenFiles: which file is closed, running out of descriptors, and what was written and not synced."""
+"""OpenFiles: which file it closes, how it runs out of descriptors, and which files are written and not synced."""
 
 import errno
 
@@ -26,7 +26,7 @@ def open_ones(*some: PooledFile) -> str:
     return "".join(each.path[1:] for each in some if each.file is not None)
 
 
-def test_no_more_files_are_open_than_the_budget_and_what_was_closed_is_read_again(files):
+def test_open_files_stay_within_the_budget_and_closed_files_are_reopened_for_reading(files):
     pool = OpenFiles(files, 3)
     some = pooled(pool, "abcdefgh")
     for _ in range(2):
@@ -37,7 +37,7 @@ def test_no_more_files_are_open_than_the_budget_and_what_was_closed_is_read_agai
     assert [each.read_now(7, 1) for each in some] == [bytes(1)] * 7 + [b"\x08"]
 
 
-def test_a_file_in_use_outlives_those_that_were_used_once(files):
+def test_a_file_used_often_stays_open_longer_than_files_used_once(files):
     pool = OpenFiles(files, 3)
     busy, *others = pooled(pool, "abcdefgh")
     busy.read(0, 1)
@@ -48,7 +48,7 @@ def test_a_file_in_use_outlives_those_that_were_used_once(files):
     assert busy.file is first
 
 
-def test_when_the_process_runs_out_files_are_closed_and_it_is_tried_again(files):
+def test_if_the_process_has_no_descriptors_files_are_closed_and_the_open_is_retried(files):
     pool = OpenFiles(files, 8)
     some = pooled(pool, "abc")
     for each in some:
@@ -108,7 +108,7 @@ def test_a_held_file_is_not_closed_before_its_release(files):
         held[0].sync()
 
 
-def test_a_removed_file_is_not_dirty_and_closing_it_hides_nothing(files):
+def test_a_removed_file_is_not_dirty_and_its_closing_is_not_listed(files):
     pool = OpenFiles(files, 8)
     (a,) = pooled(pool, "a")
     a.write(0, b"x")

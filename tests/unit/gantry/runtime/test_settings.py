@@ -1,4 +1,4 @@
-"""Values of settings are converted strictly, and errors name the setting and the value."""
+"""Setting values are converted strictly, and errors name the setting and the value."""
 
 import enum
 from dataclasses import dataclass
@@ -85,6 +85,6 @@ def test_a_value_of_a_file_has_the_type_of_its_setting(tmp_path, line: str, reas
     assert line.split(maxsplit=1)[0] in str(caught.value)
 
 
-def test_a_file_gives_values_as_they_are(tmp_path):
+def test_a_file_gives_values_unconverted(tmp_path):
     text = "count = 7\nratio = 2\nis_on = true\ncolour = 'green'\nhosts = ['a', 'b']\n"
     assert from_file(tmp_path, text) == Example(7, 2.0, is_on=True, colour=Colour.GREEN, hosts=("a", "b"))

@@ -3,7 +3,7 @@ import asyncio
 from gantry.runtime.tasks import TaskBag, wait_for_event
 
 
-async def test_tasks_come_and_go():
+async def test_tasks_are_removed_when_they_end():
     failures: list[BaseException] = []
     bag = TaskBag("requests", failures.append)
 
@@ -52,7 +52,7 @@ async def test_cancelling_waits_until_all_have_ended():
     assert failures == []
 
 
-async def test_a_task_that_is_cancelled_as_its_event_is_set_ends():
+async def test_a_task_cancelled_at_the_moment_its_event_is_set_ends():
     event = asyncio.Event()
 
     async def waits_again_and_again() -> None:
@@ -70,7 +70,7 @@ async def test_a_task_that_is_cancelled_as_its_event_is_set_ends():
     assert task.cancelled()
 
 
-async def test_waiting_for_an_event_tells_whether_it_was_set():
+async def test_waiting_for_an_event_returns_whether_it_was_set():
     event = asyncio.Event()
     assert not await wait_for_event(event, 0.001)
     asyncio.get_running_loop().call_soon(event.set)

@@ -1,4 +1,4 @@
-"""Workers: jobs run in the order they were handed in, and long ones leave room between their slices."""
+"""Workers: jobs run in submission order, and other jobs run between the slices of a long one."""
 
 import pytest
 
@@ -12,7 +12,7 @@ def slices(done, count):
         yield
 
 
-def test_an_inline_worker_runs_a_job_after_the_one_that_handed_it_in():
+def test_an_inline_worker_runs_a_job_after_the_one_that_submitted_it():
     worker, order = InlineWorker(), []
 
     def outer():
@@ -27,7 +27,7 @@ def test_an_inline_worker_runs_a_job_after_the_one_that_handed_it_in():
     assert worker.submit(lambda: 7).result() == 7
 
 
-def test_other_jobs_go_between_slices():
+def test_other_jobs_run_between_slices():
     worker, done = WaitingWorker(), []
     future = submit_slices(worker, slices(done, 3), lambda: True)
     worker.submit(lambda: done.append("other"))
@@ -46,7 +46,7 @@ def test_a_slice_that_fails_ends_the_job():
         submit_slices(InlineWorker(), failing(), lambda: True).result()
 
 
-def test_a_long_job_stops_when_it_is_no_longer_wanted():
+def test_a_long_job_stops_once_it_is_no_longer_wanted():
     worker, done = WaitingWorker(), []
     future = submit_slices(worker, slices(done, 5), lambda: len(done) < 2)
     worker.run_all()
@@ -57,7 +57,7 @@ def test_a_long_job_can_not_be_cancelled():
     assert not submit_slices(WaitingWorker(), slices([], 1), lambda: True).cancel()
 
 
-def test_a_worker_that_is_closed_meanwhile_ends_the_job():
+def test_a_long_job_ends_if_its_worker_is_closed():
     class Closed(WaitingWorker):
         def submit(self, job):
             if done:

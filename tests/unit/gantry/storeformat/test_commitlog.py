@@ -14,7 +14,7 @@ from tests.support.virtualtime import FakeClock
 
 
 def scanned(store: StoreBuilder, *, start: int | None = None, drop: str = "") -> tuple[LogScan, list[int]]:
-    """Save the store, read it, and return the scan with the offsets of the records that proved themselves."""
+    """Save the store, read it, and return the scan with the offsets of the records whose checksum is valid."""
     files = MemFileSystem(FakeClock())
     store.save(files)
     if drop:
@@ -37,13 +37,13 @@ def damage_ranges(scan: LogScan) -> list[tuple[int, int]]:
     return [(damage.start, damage.end) for damage in scan.damages]
 
 
-def test_every_record_is_read_over_files() -> None:
+def test_every_record_is_read_across_files() -> None:
     store = stored()
     scan, offsets = scanned(store)
     assert offsets == [record.offset for record in store.records]
     assert (scan.records_count, scan.damages) == (16, [])
     assert scan.end == len(store.log)
-    assert len(store.log) > 2048, "the test is about several files"
+    assert len(store.log) > 2048, "the test needs several files"
     assert scan.tail is not None
     assert scan.tail.size_bytes == 0
 
@@ -59,7 +59,7 @@ def test_empty_stores() -> None:
     assert (offsets, scan.end, scan.damages) == ([], 0, [])
 
 
-def test_log_whose_last_file_is_full_ends_with_it() -> None:
+def test_a_log_whose_last_file_is_full_ends_with_it() -> None:
     store = stored(4)
     store.log += encode_blank(1024 - len(store.log) % 1024)
     store.log += bytes(-len(store.log) % 1024)
@@ -165,7 +165,7 @@ def test_file_of_zeros_in_the_middle_is_damage() -> None:
     assert damage_ranges(scan) == [(1024, 2048)]
 
 
-def test_expired_files_leave_a_log_that_begins_later() -> None:
+def test_after_expiry_the_log_begins_later() -> None:
     store = stored()
     store.first_file = 1024
     scan, offsets = scanned(store)
@@ -173,7 +173,7 @@ def test_expired_files_leave_a_log_that_begins_later() -> None:
     assert scan.damages == []
 
 
-def test_a_record_inside_a_body_is_no_record() -> None:
+def test_a_record_inside_a_body_does_not_count() -> None:
     store = StoreBuilder(log_file_bytes=8192)
     inner = store.add(body=b"inner").data
     outer = store.add(body=inner * 3)
@@ -184,7 +184,7 @@ def test_a_record_inside_a_body_is_no_record() -> None:
     assert damage_ranges(scan) == [(outer.offset, outer.end)]
 
 
-def test_absent_checksum_is_damage_only_where_it_is_demanded() -> None:
+def test_a_missing_checksum_is_damage_only_if_it_is_required() -> None:
     store = StoreBuilder(log_file_bytes=8192)
     before = store.add(whole_record_crc=False)
     boundary = store.add()
@@ -199,8 +199,8 @@ def test_absent_checksum_is_damage_only_where_it_is_demanded() -> None:
     assert foreign.offset in offsets
 
 
-def test_older_records_behind_the_end_are_a_tail() -> None:
-    """A log that was cut and then went on with a record of another length, over bytes that were not wiped."""
+def test_older_records_after_the_end_are_a_tail() -> None:
+    """The log was cut and continued with a record of another length, over bytes that were not wiped."""
     store = stored(6, file_bytes=8192)
     cut = store.records[2]
     old = bytes(store.log)
@@ -215,7 +215,7 @@ def test_older_records_behind_the_end_are_a_tail() -> None:
     assert (scan.end, scan.tail.used_end) == (fresh.end, len(old))
 
 
-def test_no_utf8_in_a_topic_is_damage() -> None:
+def test_a_topic_that_is_not_utf8_is_damage() -> None:
     store = StoreBuilder(log_file_bytes=8192)
     victim = store.add("TT", whole_record_crc=False)
     store.add()

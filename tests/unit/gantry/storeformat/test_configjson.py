@@ -16,7 +16,7 @@ values = st.recursive(
 
 
 @given(values)
-def test_json_is_json(value: object) -> None:
+def test_plain_json_is_parsed(value: object) -> None:
     assert parse_config(json.dumps(value).encode()) == value
 
 
@@ -26,7 +26,7 @@ def test_integer_keys_need_no_quotes(table: dict[int, object]) -> None:
     assert parse_config(text.encode()) == {str(key): value for key, value in table.items()}
 
 
-def test_texts_that_look_like_keys_are_left_alone() -> None:
+def test_texts_that_look_like_keys_are_unchanged() -> None:
     assert parse_config(b'{0:"{1:2}",3:{"a,4:":"\\"{5:6"}}') == {"0": "{1:2}", "3": {"a,4:": '"{5:6'}}
 
 
@@ -44,7 +44,7 @@ def test_any_bytes_parse_or_are_broken(data: bytes) -> None:
         return
 
 
-def test_backup_is_read_where_the_file_is_broken_or_missing() -> None:
+def test_the_backup_is_read_if_the_file_is_broken_or_missing() -> None:
     files = MemFileSystem(FakeClock())
     files.make_dirs("/c")
     assert read_config(files, "/c/a.json", parse_config) is None
@@ -62,7 +62,7 @@ def test_backup_is_read_where_the_file_is_broken_or_missing() -> None:
     assert (found.content, found.problem) == ({"x": 2}, None)
 
 
-def test_broken_with_a_broken_backup_names_both() -> None:
+def test_a_broken_file_with_a_broken_backup_names_both() -> None:
     files = MemFileSystem(FakeClock())
     files.make_dirs("/c")
     files.write("/c/a.json", b"{")
@@ -84,7 +84,7 @@ def test_a_repeated_key_is_an_error(text: str) -> None:
         parse_config(text.encode())
 
 
-def test_texts_that_are_no_unicode_are_an_error() -> None:
+def test_texts_that_are_not_unicode_are_an_error() -> None:
     assert parse_config(rb'{"\ud83d\ude00":"\\ud800"}') == {"\U0001f600": "\\ud800"}
     for text in (rb'{"\ud800":1}', rb'["\uDC00"]', rb'{"a":"\ud800x"}'):
         with pytest.raises(ValueError, match="surrogate"):

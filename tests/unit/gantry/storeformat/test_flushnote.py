@@ -1,11 +1,11 @@
-"""The note of a failed flush: a broken one says no wrong offset, and ends no start."""
+"""The note of a failed flush: a broken one gives no wrong offset, and does not fail the start."""
 
 import pytest
 
 from gantry.storeformat.flushnote import FailedFlush, decode_flush_note, encode_flush_note
 
 
-def test_a_note_is_read_as_it_was_written():
+def test_a_note_round_trips():
     failed = FailedFlush("the disk is gone", 4096, 8192)
     assert decode_flush_note(encode_flush_note(failed)) == failed
     assert decode_flush_note(encode_flush_note(None)) is None
@@ -26,7 +26,7 @@ def test_a_flipped_bit_gives_no_other_offset():
         flipped[bit // 8] ^= 1 << bit % 8
         read = decode_flush_note(bytes(flipped))
         if read is None:
-            continue  # It is no note any more.
+            continue  # The flipped text is no note.
         assert read[1:] in {(4096, 8192), (None, None)}, bytes(flipped).rstrip()
         without_offsets += read[1:] == (None, None)
     assert without_offsets > 100

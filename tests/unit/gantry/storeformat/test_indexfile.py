@@ -14,7 +14,7 @@ def built(count: int = 4) -> tuple[StoreBuilder, bytearray]:
     return store, bytearray(store.index_file())
 
 
-def test_sizes_are_found_from_the_file() -> None:
+def test_sizes_are_derived_from_the_file() -> None:
     _, data = built()
     index = IndexReader("f", data)
     assert (index.slots, index.entries, index.next_number) == (5, 20, 13)
@@ -26,7 +26,7 @@ def test_sizes_are_found_from_the_file() -> None:
 @pytest.mark.parametrize(
     ("size", "slots"), [(0, None), (40, None), (41, None), (40 + 84 * 2 + 1, None), (60, 5), (65, 1)]
 )
-def test_sizes_that_fit_no_file_are_named(size: int, slots: int | None) -> None:
+def test_invalid_sizes_are_named(size: int, slots: int | None) -> None:
     with pytest.raises(BrokenFileError, match=f"{size} bytes fit no index file"):
         IndexReader("f", bytearray(size), slots=slots)
 
@@ -47,7 +47,7 @@ def test_times_narrow_a_search() -> None:
     assert found == [store.records[2].offset, store.records[1].offset]
 
 
-def test_chains_that_do_not_lead_backwards_end() -> None:
+def test_a_chain_that_does_not_lead_backwards_ends() -> None:
     _, data = built()
     index = IndexReader("f", data)
     key_hash = index_key_hash("T", "same")

@@ -40,7 +40,7 @@ def test_index_names_are_local_times() -> None:
     assert not layout.is_index_file_name("2023111422132000x")
 
 
-def test_seconds_of_an_entry() -> None:
+def test_the_seconds_of_an_index_entry() -> None:
     assert layout.index_time_diff_s(5_999, 1_000) == 4
     assert layout.index_time_diff_s(999, 1_000) == 0
     assert layout.index_time_diff_s(5_000, 0) == 0

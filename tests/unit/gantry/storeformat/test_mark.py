@@ -20,7 +20,7 @@ def test_there_and_back(start: int | None, end: int | None, process_id: int | No
     assert StoreManifest.load(files, "/store") == mark
 
 
-def test_no_mark_in_a_store_of_others() -> None:
+def test_a_store_of_another_broker_has_no_mark() -> None:
     assert StoreManifest.load(MemFileSystem(FakeClock()), "/store") is None
 
 
@@ -54,12 +54,12 @@ def test_members_of_later_minor_releases_are_ignored() -> None:
 
 
 @pytest.mark.parametrize("process_id", ["null", '"1"', "-1", "true", "[]"])
-def test_a_process_id_that_can_not_be_used_is_none(process_id: str) -> None:
+def test_an_unusable_process_id_is_none(process_id: str) -> None:
     data = f'{{"format_version": 1, "abort_process_id": {process_id}}}'.encode()
     assert StoreManifest.decode(data) == StoreManifest()
 
 
-def test_the_manifest_demands_checksums_from_its_offset_on() -> None:
+def test_the_manifest_requires_checksums_from_its_offset_on() -> None:
     assert not StoreManifest().demands_record_crc(0)
     running = StoreManifest(record_checksum_from=100)
     assert [running.demands_record_crc(offset) for offset in (99, 100, 10**9)] == [False, True, True]
@@ -67,14 +67,14 @@ def test_the_manifest_demands_checksums_from_its_offset_on() -> None:
     assert [stopped.demands_record_crc(offset) for offset in (99, 100, 199, 200)] == [False, True, True, False]
 
 
-def test_a_mark_that_others_ran_past_vouches_for_nothing() -> None:
+def test_a_mark_is_ignored_if_another_broker_has_run_since() -> None:
     crashed = StoreManifest(record_checksum_from=100)
     stopped = StoreManifest(record_checksum_from=100, clean_stop_offset=500)
     assert trusted_mark(None, has_abort=False) is None
     assert trusted_mark(crashed, has_abort=True) == crashed
     assert trusted_mark(stopped, has_abort=True) == stopped
     assert trusted_mark(stopped, has_abort=False) == stopped
-    # Someone recovered the store after our crash and stopped in order.
+    # Another broker recovered the store after our crash and stopped in order.
     trusted = trusted_mark(crashed, has_abort=False)
     assert trusted == StoreManifest()
     assert opened_mark(trusted, log_end=900, record_checksum=True) == StoreManifest(record_checksum_from=900)

@@ -30,7 +30,7 @@ def test_filler_is_found_after_bytes_that_resemble_it() -> None:
     assert find_filler(memory, len(memory) - 39, end=len(memory)) is None
 
 
-def test_next_record_is_found_across_the_border_of_search_pieces() -> None:
+def test_the_next_record_is_found_across_the_border_of_search_pieces() -> None:
     for shift in range(-8, 3):
         start = CHUNK + shift
         store = StoreBuilder(log_file_bytes=4 * CHUNK)
@@ -42,14 +42,14 @@ def test_next_record_is_found_across_the_border_of_search_pieces() -> None:
         assert find_next_record(memory, 0, end=start + len(data) - 1, base=0) is None
 
 
-def test_magic_at_the_very_end_is_no_record() -> None:
+def test_a_magic_number_at_the_very_end_is_no_record() -> None:
     memory = bytearray(8) + b"\xda\xa3\x20"
     assert find_next_record(memory, 0, end=len(memory), base=0) is None
     memory += b"\xa8"
     assert find_next_record(memory, 0, end=len(memory), base=0) is None
 
 
-def test_record_elsewhere_does_not_prove_itself() -> None:
+def test_a_record_at_another_offset_is_not_valid() -> None:
     data = bytearray(StoreBuilder().add().data)
     assert examine(data, 0, end=len(data), base=0).problem is None
     assert examine(data, 0, end=len(data), base=4096).problem == "the record says that it lies at 0"

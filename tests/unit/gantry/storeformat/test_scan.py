@@ -27,7 +27,7 @@ def test_folders_that_are_no_store() -> None:
         StoreReader(files, "/store/")
 
 
-def test_a_store_in_use_is_refused_and_a_reader_keeps_brokers_out() -> None:
+def test_a_store_in_use_is_refused_and_a_reader_locks_brokers_out() -> None:
     files = saved(StoreBuilder())
     lock = files.lock("/store/lock")
     with pytest.raises(StoreInUseError, match="/store: a broker runs"):
@@ -38,7 +38,7 @@ def test_a_store_in_use_is_refused_and_a_reader_keeps_brokers_out() -> None:
     StoreReader(files, "/store").close()
 
 
-def test_a_lock_that_can_not_be_opened_hinders_no_reader() -> None:
+def test_a_reader_ignores_a_lock_that_can_not_be_opened() -> None:
     store = StoreBuilder()
     store.add()
     read_only = FaultFileSystem(saved(store), FaultRule("lock", error=errno.EROFS))
@@ -66,7 +66,7 @@ def test_newer_formats_are_refused_and_broken_marks_noted() -> None:
         assert reader.mark_problem is not None
 
 
-def test_units_of_queues_over_files() -> None:
+def test_units_of_queues_are_read_across_files() -> None:
     store = StoreBuilder(queue_file_bytes=60)
     for number in range(10):
         store.add(queue_id=number % 2)
@@ -106,7 +106,7 @@ def test_queue_that_begins_late_holes_and_missing_files() -> None:
         assert scan_.missing_bytes == (100, 200)
 
 
-def test_files_that_are_no_queue_are_left_out() -> None:
+def test_files_that_are_no_queue_are_ignored() -> None:
     store = StoreBuilder()
     store.add()
     files = saved(store)

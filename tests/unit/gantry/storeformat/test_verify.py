@@ -32,7 +32,7 @@ def kinds(report: Report, severity: Severity = Severity.PROBLEM) -> set[str]:
     return {finding.kind for finding in report.findings if finding.severity is severity}
 
 
-def test_a_whole_store_has_nothing_to_report() -> None:
+def test_an_intact_store_has_no_findings() -> None:
     report = verified(stored())
     assert (report.result, report.findings, report.problems) == (Result.OK, [], 0)
     assert (report.records, report.queues, report.units, report.index_files, report.index_entries) == (10, 2, 10, 1, 30)
@@ -52,7 +52,7 @@ def test_progress_is_reported() -> None:
     assert all(0 < done < total == 1 << 20 for done, total in told)
 
 
-def test_after_a_crash_it_needs_recovery() -> None:
+def test_after_a_crash_the_store_needs_recovery() -> None:
     store = stored()
     store.abort = True
     store.units[("T", 1)] = store.units[("T", 1)][:-40]
@@ -67,7 +67,7 @@ def test_after_a_crash_it_needs_recovery() -> None:
     assert any("units not written yet: 7" in finding.text for finding in report.findings)
 
 
-def test_files_that_a_crash_left_empty_hold_nothing() -> None:
+def test_files_that_a_crash_left_empty_are_no_problem() -> None:
     store = stored()
     store.abort = True
 
@@ -82,7 +82,7 @@ def test_files_that_a_crash_left_empty_hold_nothing() -> None:
     assert verified(store, crash).result is Result.NEEDS_RECOVERY
 
 
-def test_an_empty_index_file_is_a_problem_where_nothing_crashed() -> None:
+def test_an_empty_index_file_without_a_crash_is_a_problem() -> None:
     report = verified(stored(), lambda files: files.create("/store/index/20990101000000000", 0).close())
     assert (report.result, kinds(report)) == (Result.DAMAGED, {"index"})
 
@@ -111,7 +111,7 @@ def test_damaged_last_record_that_was_dispatched_is_a_problem(abort: bool) -> No
     assert (found.offset, found.size_bytes) == (last.offset, len(last.data))
 
 
-def test_mark_says_that_the_log_was_longer() -> None:
+def test_the_mark_says_that_the_log_was_longer() -> None:
     store = stored()
     last = store.records[-1]
     store.mark = StoreManifest(record_checksum_from=0, clean_stop_offset=last.end + 100)
@@ -120,7 +120,7 @@ def test_mark_says_that_the_log_was_longer() -> None:
     assert (found.kind, found.offset, found.size_bytes) == ("commitlog", last.end, 100)
 
 
-def test_leftovers_of_an_older_cut_are_a_note() -> None:
+def test_remains_of_an_older_cut_are_a_note() -> None:
     store = stored()
     store.log += b"leftover bytes"
     report = verified(store)
@@ -168,13 +168,13 @@ def test_wrong_units_are_named(changes: dict[str, int], reason: str) -> None:
     assert reason in found.text
 
 
-def test_units_with_an_address_of_the_extension_pass() -> None:
+def test_units_with_an_extension_address_pass() -> None:
     store = stored()
     change_unit(store, 2, tags_code=-(1 << 31) - 5)
     assert verified(store).result is Result.OK
 
 
-def test_units_into_a_missing_file_are_covered_by_its_loss() -> None:
+def test_units_into_a_missing_file_are_part_of_its_loss() -> None:
     report = verified(stored(20), lambda files: files.remove(f"/store/commitlog/{layout.file_name(1024)}"))
     (found,) = (finding for finding in report.findings if finding.severity is Severity.PROBLEM)
     assert (found.kind, found.offset, found.size_bytes) == ("commitlog", 1024, 1024)
@@ -202,7 +202,7 @@ def test_units_that_are_missing_are_named() -> None:
     assert "begin with 1, its records with 0" in found.text
 
 
-def test_units_behind_the_log_are_named() -> None:
+def test_units_beyond_the_log_are_named() -> None:
     store = stored()
     store.units[("T", 0)] += layout.encode_unit(len(store.log) + 500, 100, 0)
     report = verified(store)
@@ -223,7 +223,7 @@ def test_queue_files_of_odd_sizes_and_missing_ones_are_named() -> None:
     assert texts[1] == "the file with units 2 to 3 is missing"
 
 
-def test_records_of_a_deleted_topic_are_a_note_and_its_offsets_may_begin_anew() -> None:
+def test_records_of_a_deleted_topic_are_a_note_and_its_offsets_may_restart() -> None:
     store = stored()
     for _ in range(3):
         store.add("Gone")
@@ -376,7 +376,7 @@ def test_log_files_of_odd_sizes_are_named() -> None:
     assert report.problems >= 2
 
 
-def test_findings_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_findings_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(findings, "FINDINGS_PER_KIND_MAX", 2)
     store = stored()
     for number in range(5):

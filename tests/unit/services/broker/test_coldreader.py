@@ -1,4 +1,4 @@
-"""Operations that need the disk: rounds, turns of connections, limits, and what becomes of those that are gone."""
+"""Operations that need the disk: rounds, turns of connections, limits, and operations whose connection is gone."""
 
 import asyncio
 import errno
@@ -70,7 +70,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_connections_take_turns_whatever_one_of_them_asks_for() -> None:
+async def test_connections_take_turns_however_many_requests_one_has() -> None:
     place = Place()
     tasks = [place.start(owner, at) for at, owner in enumerate("AAAABC")]
     await turns()
@@ -81,12 +81,12 @@ async def test_connections_take_turns_whatever_one_of_them_asks_for() -> None:
     assert (place.reader.reads, place.reader.read_bytes, place.reader.waiting_count) == (6, 60, 0)
 
 
-async def test_a_connection_has_one_read_under_way_though_workers_are_idle() -> None:
+async def test_a_connection_has_one_read_in_flight_though_workers_are_idle() -> None:
     place = Place(workers=3)
     tasks = [place.start(owner, at) for at, owner in enumerate("AAB")]
     await turns()
     assert [len(worker.jobs) for worker in place.workers] == [0, 1, 1]
-    await place.finish(1)  # B's: the worker has nothing to do for A while A's first one runs.
+    await place.finish(1)  # B's job is next: the worker starts no job for A while A's first one runs.
     assert [len(worker.jobs) for worker in place.workers] == [0, 0, 1]
     await place.finish(2)
     assert sum(len(worker.jobs) for worker in place.workers) == 1
@@ -97,7 +97,7 @@ async def test_a_connection_has_one_read_under_way_though_workers_are_idle() -> 
     assert place.ended == ["B", "A", "A"]
 
 
-async def test_one_request_too_many_is_refused_and_asks_to_try_again() -> None:
+async def test_one_request_too_many_is_refused_and_told_to_retry() -> None:
     place = Place(waiting_max=2)
     tasks = [place.start(owner) for owner in "ABC"]  # One runs, two wait.
     await turns()
@@ -109,7 +109,7 @@ async def test_one_request_too_many_is_refused_and_asks_to_try_again() -> None:
     await asyncio.gather(*tasks)
 
 
-async def test_a_connection_that_is_gone_waits_for_nothing() -> None:
+async def test_requests_of_a_closed_connection_are_dropped() -> None:
     place = Place()
     running, *waiting = [place.start(owner) for owner in "ABB"]
     await turns()
@@ -117,14 +117,14 @@ async def test_a_connection_that_is_gone_waits_for_nothing() -> None:
     await turns()
     assert all(task.cancelled() for task in waiting)
     assert place.reader.waiting_count == 0
-    place.reader.forget("A")  # Its read is under way and ends.
+    place.reader.forget("A")  # Its read is running and ends.
     await place.finish()
     await running
     assert not place.workers[0].jobs
     assert place.file.close()
 
 
-async def test_a_task_that_was_cancelled_is_passed_over() -> None:
+async def test_a_cancelled_task_is_skipped() -> None:
     place = Place()
     first, second, third = [place.start(owner) for owner in "ABC"]
     await turns()
@@ -170,7 +170,7 @@ async def test_pages_beyond_the_limit_of_a_round_are_read_in_the_next_round() ->
     assert (place.reader.reads, place.reader.read_bytes) == (3, 5 * size)
 
 
-async def test_an_operation_that_never_has_enough_ends() -> None:
+async def test_an_operation_that_always_needs_more_pages_ends() -> None:
     place = Place()
     rounds = 0
 
@@ -188,7 +188,7 @@ async def test_an_operation_that_never_has_enough_ends() -> None:
     assert place.reader.reads == ROUNDS_MAX
 
 
-async def test_an_unreadable_range_is_counted_and_another_error_is_the_requests() -> None:
+async def test_an_unreadable_range_is_counted_and_another_error_fails_the_request() -> None:
     place = Place(FaultRule("pread", times=2), FaultRule("pread", error=errno.EMFILE))
     task = place.start("A")
     await turns()

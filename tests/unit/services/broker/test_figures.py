@@ -1,4 +1,4 @@
-"""What the broker shows of itself: to tools (28) and to Prometheus."""
+"""The broker's own figures, for tools (request 28) and for Prometheus."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ def test_delay_levels_are_shown_with_their_queues() -> None:
     }
 
 
-async def test_the_turn_of_a_day_is_noted() -> None:
+async def test_totals_at_the_turn_of_the_day_are_recorded() -> None:
     async with BrokerUnit() as unit:
         await unit.make_topic("T")
         await unit.send()
@@ -45,13 +45,13 @@ async def test_the_turn_of_a_day_is_noted() -> None:
         assert (table["msgPutTotalTodayMorning"], table["msgPutTotalTodayNow"]) == ("1", "2")
 
 
-async def test_every_timer_has_a_name_of_its_own() -> None:
+async def test_every_timer_has_a_unique_name() -> None:
     async with BrokerUnit() as unit:
         names = [name for name, interval_ms, _ in timers(unit.broker) if interval_ms > 0]
         assert names == ["tick", "maintain", "rates", "statistics", "client-expiry", "offsets"]
 
 
-async def test_prometheus_sees_traffic_tables_and_health() -> None:
+async def test_prometheus_gets_traffic_tables_and_health() -> None:
     async with BrokerUnit() as unit:
         await unit.make_topic("T")
         await unit.send()

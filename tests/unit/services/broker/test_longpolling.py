@@ -5,7 +5,7 @@ from services.broker.longpolling import SUSPEND_MAX_MS, HeldPull, LongPolling
 
 
 class Table:
-    """A table of held pulls, and what was resumed."""
+    """A table of held pulls, and the pulls that were resumed."""
 
     def __init__(self) -> None:
         self.polling = LongPolling(now_ms=0)
@@ -35,21 +35,21 @@ def table() -> Table:
     return Table()
 
 
-def test_an_arrival_behind_its_offset_wakes_a_pull_once(table: Table) -> None:
+def test_an_arrival_after_its_offset_wakes_a_pull_once(table: Table) -> None:
     table.hold("here", offset=5)
     table.hold("ahead", offset=6)
     table.polling.arrived("T", 0, 6, units(0))
     table.polling.arrived("T", 0, 6, units(0))
     table.polling.arrived("T", 1, 99, units(0))
     table.polling.arrived("U", 0, 99, units(0))
-    assert table.resumed == []  # Marked only: a batch of messages is answered as one.
+    assert table.resumed == []  # Only marked: a batch of messages wakes a pull once.
     table.polling.wake()
     table.polling.wake()
     assert table.resumed == ["here"]
     assert table.polling.count == 1
 
 
-def test_only_wanted_tags_wake(table: Table) -> None:
+def test_only_wanted_tags_wake_a_pull(table: Table) -> None:
     table.hold("a", codes={1})
     table.hold("b", codes={2})
     table.hold("all")
@@ -82,20 +82,20 @@ def test_pulls_end_at_their_deadline_in_order_and_never_early(table: Table) -> N
     assert table.polling.count == 0
 
 
-def test_a_sweep_that_comes_very_late_finds_them_all(table: Table) -> None:
+def test_a_very_late_sweep_finds_all_overdue_pulls(table: Table) -> None:
     table.hold("one", ms=100)
     table.hold("two", ms=5000)
     table.polling.sweep(10_000_000)
     assert table.resumed == ["one", "two"]
 
 
-def test_a_client_cannot_hold_for_ever(table: Table) -> None:
+def test_a_client_cannot_hold_a_pull_for_ever(table: Table) -> None:
     table.hold("greedy", ms=2**62)
     table.polling.sweep(SUSPEND_MAX_MS + 100)
     assert table.resumed == ["greedy"]
 
 
-def test_a_closed_connection_takes_its_pulls_along(table: Table) -> None:
+def test_a_closed_connection_removes_its_pulls(table: Table) -> None:
     table.hold("gone", owner="x")
     table.hold("stays", owner="y")
     table.polling.forget("x")
@@ -115,7 +115,7 @@ def test_resume_all_empties_the_table(table: Table) -> None:
     assert table.polling.count == 0
 
 
-def test_a_pull_that_fails_takes_no_other_one_along(table: Table) -> None:
+def test_a_failing_pull_does_not_affect_others(table: Table) -> None:
     def fail() -> None:
         raise RuntimeError("no")
 

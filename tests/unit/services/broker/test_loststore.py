@@ -1,4 +1,4 @@
-"""A broker whose store is lost saves no table: its files in config/ are another broker's by now."""
+"""A broker whose store is lost saves no table, because the files in config/ are another broker's by now."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ STORE = "/data/store"
 
 
 async def change_everything(unit: BrokerUnit) -> list[int]:
-    """Do what changes config files, wait until they would be written, and return the answers' codes."""
+    """Change all config files' tables, wait until they would be written, and return the codes of the answers."""
     ext = {"consumerGroup": "g", "topic": "T", "queueId": "0", "commitOffset": "1"}
     answers = [await unit.ask(RequestCode.UPDATE_CONSUMER_OFFSET, ext=ext)]
     answers += [await unit.send("T2"), await unit.send("T")]

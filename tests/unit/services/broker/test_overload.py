@@ -18,7 +18,7 @@ def refusal(policy: Policy, lag: LoopLag | None = None, *, waiting: int = 0, old
     return "" if remark is None else remark.partition("]")[0][1:]
 
 
-def test_one_stall_is_no_lag_but_a_second_of_them_is() -> None:
+def test_one_stall_is_no_lag_but_a_second_of_stalls_is() -> None:
     assert lag_of(5000).lag_ms == 0
     assert lag_of(*[300] * 9).lag_ms == 0
     assert lag_of(*[300] * 9, 250).lag_ms == 250

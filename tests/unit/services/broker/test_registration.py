@@ -18,7 +18,7 @@ PERIOD_MS = 30_000
 
 
 class NameServers:
-    """Name servers that note what they are told; one may be away, slow, or have forgotten everything."""
+    """Name servers that record their requests; one may be away, slow, or freshly restarted."""
 
     def __init__(self) -> None:
         self.told: dict[str, list[set[str]]] = {"a": [], "b": []}
@@ -84,7 +84,7 @@ async def scene() -> AsyncIterator[Scene]:
     await asyncio.gather(*scene.tasks, return_exceptions=True)
 
 
-async def test_every_name_server_hears_of_everything_at_start_and_every_period(scene: Scene) -> None:
+async def test_every_name_server_gets_a_full_registration_at_start_and_every_period(scene: Scene) -> None:
     scene.start()
     await scene.registration.first_round()
     assert scene.registration.registered_count == 2
@@ -93,7 +93,7 @@ async def test_every_name_server_hears_of_everything_at_start_and_every_period(s
     assert (len(scene.take("a")), len(scene.take("b"))) == (3, 3)
 
 
-async def test_a_changed_topic_goes_out_alone_and_several_together(scene: Scene) -> None:
+async def test_one_changed_topic_is_registered_alone_and_several_together(scene: Scene) -> None:
     scene.start()
     await scene.registration.first_round()
     scene.take()
@@ -123,7 +123,7 @@ async def test_an_unavailable_name_server_delays_no_other_and_is_found_again(sce
     assert scene.take("b") == [{"S1", "S2", "T"}]
 
 
-async def test_a_name_server_that_forgot_the_broker_gets_everything_at_once(scene: Scene) -> None:
+async def test_a_restarted_name_server_gets_a_full_registration_at_once(scene: Scene) -> None:
     scene.start()
     await scene.registration.first_round()
     scene.take()
@@ -170,7 +170,7 @@ async def test_unregistration_goes_to_reachable_name_servers(scene: Scene) -> No
     assert scene.servers.unregistered == ["a"]
 
 
-async def test_without_name_servers_nothing_is_waited_for() -> None:
+async def test_without_name_servers_there_is_no_wait() -> None:
     scene = Scene()
     alone = Registration(
         (), identity=IDENTITY, topics=scene.topics, policy=scene.policy, client=scene.servers, period_ms=1, timeout_ms=1
@@ -181,7 +181,7 @@ async def test_without_name_servers_nothing_is_waited_for() -> None:
     assert alone.registered_count == 0
 
 
-async def test_a_large_table_is_encoded_in_slices_and_says_what_it_says_at_once(
+async def test_a_large_table_is_encoded_in_slices_with_the_result_of_a_single_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("services.broker.registration.SLICE_TOPICS", 10)
@@ -203,7 +203,7 @@ async def test_a_large_table_is_encoded_in_slices_and_says_what_it_says_at_once(
     assert RegisterBrokerBody.decode((await body.current())[1]) == told(topics, policy)
 
 
-async def test_the_body_is_byte_for_byte_that_of_the_general_way() -> None:
+async def test_the_body_equals_that_of_the_general_encoder() -> None:
     topics, policy = TopicTable(), Policy()
     topics.put(TopicConfig("T", 2, 3, 6, attributes={"message.type": "FIFO"}), 1)
     assert (await RegistrationBody(topics, policy).current())[1] == told(topics, policy).encode()

@@ -15,14 +15,14 @@ def test_defaults_pass_their_own_check() -> None:
     BrokerSettings().check()
 
 
-def test_every_name_goes_to_rocketmq_and_back() -> None:
+def test_every_name_converts_to_rocketmq_and_back() -> None:
     for field in dataclasses.fields(BrokerSettings):
         assert snake_case(camel_case(field.name)) == field.name
     assert camel_case("broker_ip1") == "brokerIP1"
     assert camel_case("wait_time_mills_in_send_queue") == "waitTimeMillsInSendQueue"
 
 
-def test_the_stores_defaults_are_the_same_seen_from_here() -> None:
+def test_the_defaults_of_the_store_are_the_same_here() -> None:
     assert BrokerSettings().store() == StoreSettings(root_dir="store")
     assert BrokerSettings(file_reserved_time=5, enabled_append_prop_crc=False).store() == StoreSettings(
         file_reserved_time_hours=5, record_checksum=False

@@ -18,13 +18,13 @@ def count(flow: Flow, messages: int, size_bytes: int = 0) -> None:
     flow.calls += 1
 
 
-def test_windows_are_the_difference_to_the_oldest_sample_inside() -> None:
+def test_a_window_is_the_difference_to_its_oldest_sample() -> None:
     flow = Flow(0)
     for second in range(0, 130, 10):
         flow.sample(second * 1000)
         count(flow, 10, 100)
     minute, hour, day = flow.windows(130_000)
-    # The oldest of seven samples is a minute before the newest: it saw what came up to then.
+    # The oldest of seven samples is a minute before the newest, and includes all counts up to then.
     assert minute.sum == 70
     assert minute.tps == 70 / 70
     assert hour.sum == day.sum == 130
@@ -32,7 +32,7 @@ def test_windows_are_the_difference_to_the_oldest_sample_inside() -> None:
     assert minute.average == 10
 
 
-def test_a_flow_without_time_or_calls_is_zero() -> None:
+def test_a_rate_without_time_or_calls_is_zero() -> None:
     minute, _, _ = Flow(5).windows(5)
     assert (minute.sum, minute.tps, minute.average) == (0, 0.0, 0.0)
 
@@ -64,7 +64,7 @@ def test_statistics_are_found_by_rocketmq_names() -> None:
         assert stats.find(name, key, 1000) is None
 
 
-def test_totals_do_not_go_back_when_topics_and_groups_go() -> None:
+def test_totals_do_not_decrease_when_topics_and_groups_are_deleted() -> None:
     stats = BrokerStats("C", 0)
     count(stats.put_flow("T", 0), 3, 300)
     count(stats.get_flow("T", "g", 0), 2, 200)
@@ -78,7 +78,7 @@ def test_totals_do_not_go_back_when_topics_and_groups_go() -> None:
     assert stats.put_tps("T", 1000) == stats.get_tps("T", "g", 1000) == 0.0
 
 
-def test_counters_of_idle_groups_are_forgotten_but_those_of_senders_stay() -> None:
+def test_counters_of_idle_groups_are_dropped_but_those_of_senders_stay() -> None:
     stats = BrokerStats("C", 0)
     put = stats.put_flow("T", 0)
     stats.get_flow("T", "g", 0)
@@ -96,7 +96,7 @@ def test_rates_are_three_numbers_even_before_there_are_samples() -> None:
     assert rates.sum_text(("put", "get")) == "6.0 6.0 6.0"
 
 
-def test_daily_totals_remember_two_mornings() -> None:
+def test_daily_totals_keep_two_mornings() -> None:
     totals = DailyTotals()
     totals.midnight(10)
     totals.midnight(25)
@@ -116,7 +116,7 @@ def test_latency_buckets_are_those_of_request_28() -> None:
     assert latency.quantile_ms(0.999) == 60_000
 
 
-def test_many_flows_are_sampled_a_slice_a_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_counters_are_sampled_in_one_slice_per_tick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stats_module, "SAMPLE_SLICE_MAX", 3)
     stats = BrokerStats("C", 0)
     flows = [stats.put_flow(f"t{number}", 0) for number in range(7)]

@@ -1,4 +1,4 @@
-"""Deleting a topic while everything else goes on: nobody waits, and a crash leaves the whole topic or nothing of it."""
+"""Deleting a topic beside other work: nothing else waits, and a crash leaves the whole topic or nothing of it."""
 
 import asyncio
 import errno
@@ -41,7 +41,7 @@ class Saving:
         work()
 
     async def go_on(self) -> None:
-        """Let what is being written be written."""
+        """Let the present write end."""
         await settle()
         writes, self.writes = self.writes, []
         for write in writes:
@@ -49,13 +49,13 @@ class Saving:
         await settle()
 
     async def end(self) -> None:
-        """Hold nothing up any more."""
+        """Hold back no more writes."""
         self.is_over = True
         await self.go_on()
 
 
 async def settle() -> None:
-    """Let everything happen that waits for nothing."""
+    """Let every callback run that waits for nothing."""
     for _ in range(100):
         await asyncio.sleep(0)
 
@@ -143,7 +143,7 @@ async def test_while_the_worker_is_busy_only_the_deleted_topic_is_refused(unit: 
     assert (await unit.send("T")).ext_fields["queueOffset"] == "0"
 
 
-async def test_deleted_made_by_a_send_and_deleted_within_one_save_ends_deleted(unit: BrokerUnit) -> None:
+async def test_deleted_created_by_a_send_and_deleted_within_one_save_ends_deleted(unit: BrokerUnit) -> None:
     await fill(unit)
     saving = Saving(unit)
     first = request(unit)
@@ -181,7 +181,7 @@ async def test_a_send_is_answered_as_stored_only_if_its_topic_is_saved(unit: Bro
     assert unit.store.max_offset("T", 0) == 0
 
 
-async def test_a_heart_beat_does_not_make_the_retry_topic_that_is_being_deleted(unit: BrokerUnit) -> None:
+async def test_a_heartbeat_does_not_create_the_retry_topic_that_is_being_deleted(unit: BrokerUnit) -> None:
     await subscribe(unit, "g", "X")
     topic = "%RETRY%g"
     worker = unit.store._remover.worker = WaitingWorker()
@@ -202,7 +202,7 @@ async def test_a_heart_beat_does_not_make_the_retry_topic_that_is_being_deleted(
 
 
 @pytest.mark.parametrize("operation", ["replace", "remove"])
-async def test_a_deletion_that_the_disk_refuses_is_repeated_or_ended_by_the_next_start(operation: str) -> None:
+async def test_a_deletion_whose_save_fails_is_repeated_or_ended_by_the_next_start(operation: str) -> None:
     memory = MemFileSystem(VirtualClock())
     files = FaultFileSystem(memory)
     async with BrokerUnit(files=files) as unit:
@@ -223,7 +223,7 @@ async def test_a_deletion_that_the_disk_refuses_is_repeated_or_ended_by_the_next
         assert (await unit.send("T")).ext_fields["queueOffset"] == "0"
 
 
-async def test_a_start_that_can_not_save_an_ended_deletion_keeps_the_name_closed() -> None:
+async def test_a_start_that_can_not_save_the_end_of_a_deletion_keeps_the_name_blocked() -> None:
     memory = MemFileSystem(VirtualClock())
     async with BrokerUnit(files=memory) as unit:
         await fill(unit)

@@ -1,4 +1,4 @@
-"""A client engine on virtual time over a scripted cluster, for the use cases that talk to brokers."""
+"""A client engine on virtual time over a scripted cluster, for use cases that talk to brokers."""
 
 from collections.abc import AsyncIterator
 

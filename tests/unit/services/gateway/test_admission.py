@@ -12,7 +12,7 @@ from services.gateway.admission import SCAN_INTERVAL_S, TURNED_AWAY_MAX
 from tests.unit.services.gateway.wires import GET, House, Wire, echo, settle
 
 
-async def test_a_new_connection_takes_the_place_of_the_oldest_that_never_asked():
+async def test_a_new_connection_replaces_the_oldest_without_a_request():
     house = House(echo, connections_max=3)
     (asked, asked_wire), (_, first), (_, second) = [house.connect() for _ in range(3)]
     asked.data_received(GET)
@@ -25,7 +25,7 @@ async def test_a_new_connection_takes_the_place_of_the_oldest_that_never_asked()
     assert house.metrics.refused_connections == {"made_room": 1}
 
 
-async def test_idle_connections_go_next_and_busy_ones_stay():
+async def test_idle_connections_are_closed_next_and_busy_ones_stay():
     async def wait(scope, receive, send):
         await receive()
         await receive()
@@ -48,7 +48,7 @@ async def test_idle_connections_go_next_and_busy_ones_stay():
     assert not house.connect()[1].writes
 
 
-async def test_one_address_leaves_room_to_others():
+async def test_one_address_leaves_connections_to_others():
     house = House(echo, connections_max=10, connections_per_address_max=3)
     crowd: list[Wire] = []
     for _ in range(3):
@@ -66,7 +66,7 @@ async def test_one_address_leaves_room_to_others():
 
 
 async def test_connections_that_ended_are_not_kept():
-    """The list of those that may make room held thousands of ended ones until somebody else needed room."""
+    """The list of idle connections once held thousands of closed ones until a new connection needed a place."""
     house = House(echo, connections_max=20)
     connections = [house.connect()[0] for _ in range(20)]
     gone = [weakref.ref(connection) for connection in connections]

@@ -1,4 +1,4 @@
-"""Bodies of requests: how much of the memory a key or an address may fill with them, whole or not."""
+"""Request bodies: the share of the memory that one key or address may fill with them, complete or not."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ async def take(call):
 
 
 class Gateway:
-    """A front behind connections without sockets, with the limits that a gateway has by default."""
+    """A gateway's HTTP application behind connections without sockets, with the default limits."""
 
     def __init__(self, **settings):
         settings = GatewaySettings(**settings)
@@ -60,7 +60,7 @@ class Gateway:
         return self.limits.bodies.by_key
 
     async def send(self, key, size, *, of=None, before=b""):
-        """Send so many bytes of a body of `of` bytes, in the pieces in which sockets give them."""
+        """Send `size` bytes of a body of `of` bytes, in pieces as they arrive from sockets."""
         connection, wire = self.house.connect()
         of = size if of is None else of
         head = f"POST /take HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\ncontent-length: {of}\r\n\r\n"
@@ -85,7 +85,7 @@ def problem_in(wire):
     return json.loads(wire.writes[0].partition(b"\r\n\r\n")[2])
 
 
-async def test_bodies_that_never_end_fill_the_share_of_their_key_only():
+async def test_endless_bodies_fill_the_share_of_their_key_only():
     gateway = Gateway()
     wires = [wire for _, wire in [await gateway.stall("a") for _ in range(33)]]
     refused = [wire for wire in wires if wire.writes]
@@ -99,7 +99,7 @@ async def test_bodies_that_never_end_fill_the_share_of_their_key_only():
     assert gateway.quota.held_by("key-b") == 0
 
 
-async def test_keys_that_have_all_there_is_leave_room_for_small_bodies():
+async def test_keys_that_use_the_whole_budget_leave_room_for_small_bodies():
     gateway = Gateway()
     for key in "abcd":
         await gateway.stall(key)
@@ -113,7 +113,7 @@ async def test_keys_that_have_all_there_is_leave_room_for_small_bodies():
         assert status_of(wire) == 200
 
 
-async def test_bodies_without_progress_make_room_for_others():
+async def test_bodies_without_progress_are_ended_for_others():
     gateway = Gateway()
     stalled = [await gateway.stall(key) for key in "aabbccdd"]
     assert await gateway.status("e", LARGE) == 503, "they have just come"
@@ -139,7 +139,7 @@ async def test_a_body_that_makes_progress_is_not_ended():
     assert not any(wire.writes for _, wire in lively)
 
 
-async def test_a_trickle_is_no_progress():
+async def test_a_trickle_of_bytes_is_no_progress():
     gateway = Gateway()
     trickling = [await gateway.stall(key, size=13 << 19) for key in "aabbccdd"]
     for _ in range(4):
@@ -169,13 +169,13 @@ async def test_a_key_with_hanging_bodies_can_continue():
     assert await gateway.status("a", 70_000) == 200
 
 
-async def test_a_body_that_has_become_whole_is_not_ended():
+async def test_a_complete_body_is_not_ended():
     gateway = Gateway()
     connection, wire = await gateway.stall("a")
     for key in "abbccdd":
         await gateway.stall(key)
     gateway.clock.advance(PROGRESS_MS)
-    connection.data_received(b"x")  # Whole for the connection; its task does not know yet.
+    connection.data_received(b"x")  # The body is complete for the connection; its task does not know yet.
     assert connection.body_since is None
     for key in ("key-e", "key-e", "key-f", "key-f", "key-g", "key-g"):
         with contextlib.suppress(ProblemError):
@@ -184,7 +184,7 @@ async def test_a_body_that_has_become_whole_is_not_ended():
     assert status_of(wire) == 200
 
 
-async def test_callers_that_go_leave_nothing_behind():
+async def test_disconnected_callers_leave_nothing_behind():
     gateway = Gateway()
     for connection, _ in [await gateway.stall("a") for _ in range(5)]:
         connection.connection_lost(None)
@@ -193,7 +193,7 @@ async def test_callers_that_go_leave_nothing_behind():
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "2001:db8::1"])
-async def test_bodies_behind_a_request_that_waits_count_with_the_address(host):
+async def test_bodies_of_pipelined_requests_count_with_the_address(host):
     gateway = Gateway()
     quota = gateway.limits.bodies.by_address
     wait = b"GET /wait HTTP/1.1\r\nhost: x\r\nauthorization: Bearer a\r\n\r\n"

@@ -27,7 +27,7 @@ def test_every_response_code_has_a_row():
     assert problem_of(client.BrokerError(9_999, None, "x")).kind.name == "broker-error"
 
 
-def test_every_error_of_the_client_is_known():
+def test_every_error_of_the_client_has_a_row():
     samples = [
         client.InvalidArgumentError("f", "v", "r"),
         client.NotStartedError("no"),
@@ -49,7 +49,7 @@ def test_every_error_of_the_client_is_known():
         assert problem_of(sample).kind.name != "internal-error"
 
 
-def test_every_error_of_model_and_schemas_is_known():
+def test_every_error_of_model_and_schemas_has_a_row():
     for kind in subclasses(model.InvalidValueError) - {reading.WrongTypeError}:
         problem = problem_of(kind("/field", "value", "is wrong"))
         assert problem.status in (400, 413, 501)
@@ -85,7 +85,7 @@ def test_every_problem_has_its_page(name):
     assert f"[{name}]({name}.md) | {kind.status} | {kind.title}" in (PAGES / "README.md").read_text()
 
 
-def test_there_is_no_page_without_a_problem():
+def test_every_page_has_a_problem():
     assert {page.stem for page in PAGES.glob("*.md")} - {"README"} == set(PROBLEM_TYPES)
 
 

@@ -1,4 +1,4 @@
-"""A connection that has ended is freed at once: the garbage collector looks at old objects once in millions of others.
+"""A closed connection is freed at once: the garbage collector rarely examines old objects when there are millions.
 
 A client that reconnects all the time would fill the memory with ended connections.
 """
@@ -41,7 +41,7 @@ HEADS = {
 
 
 async def answer(scope: Any, receive: Any, send: Any) -> None:
-    """Answer once the body is whole."""
+    """Answer once the body is complete."""
     while (message := await receive())["type"] == "http.request":
         if not message["more_body"]:
             await send({"type": "http.response.start", "status": 204, "headers": []})
@@ -50,7 +50,7 @@ async def answer(scope: Any, receive: Any, send: Any) -> None:
 
 @contextmanager
 def no_garbage() -> Iterator[None]:
-    """Assert that what is done meanwhile leaves no object of ours to the garbage collector."""
+    """Assert that the block leaves no object of ours to the garbage collector."""
     gc.collect()
     gc.disable()
     try:
@@ -66,7 +66,7 @@ def no_garbage() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("sent", HEADS.values(), ids=HEADS)
-async def test_an_http_connection_that_has_ended_leaves_no_garbage(sent: bytes):
+async def test_a_closed_http_connection_leaves_no_garbage(sent: bytes):
     house = House(answer)
     await settle()
     with no_garbage():
@@ -81,7 +81,7 @@ async def test_an_http_connection_that_has_ended_leaves_no_garbage(sent: bytes):
 
 
 async def open_and_end(service: Service, house: House, *, used: bool, ends: str) -> None:
-    """Open a stream, use it or not, and end it from one side or the other."""
+    """Open a stream, use it or not, and close it from one side or the other."""
     if ends == "unknown ticket":
         line = Line(service, key=None, query="?ticket=x", house=house)
         await line.until(lambda: line.close_code)
@@ -107,7 +107,7 @@ async def open_and_end(service: Service, house: House, *, used: bool, ends: str)
 
 @pytest.mark.parametrize("used", [False, True])
 @pytest.mark.parametrize("ends", ["hang-up", "close frame", "no frame", "unknown ticket"])
-async def test_a_stream_that_has_ended_leaves_no_garbage(used: bool, ends: str):
+async def test_a_closed_stream_leaves_no_garbage(used: bool, ends: str):
     service = Service(messages=100)
     house = House(service.endpoint)
     await open_and_end(service, house, used=False, ends=ends)

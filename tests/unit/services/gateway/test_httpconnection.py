@@ -1,4 +1,4 @@
-"""One HTTP connection without its socket: what is answered to which bytes, in which order, with how many writes."""
+"""One HTTP connection without its socket: its answers, their order, and the number of writes."""
 
 import asyncio
 from typing import Any
@@ -18,7 +18,7 @@ async def test_an_answer_is_one_write():
     assert not wire.is_closing()
 
 
-async def test_a_body_may_come_in_pieces():
+async def test_a_body_may_arrive_in_pieces():
     connection, wire = connect(echo)
     for byte in b"POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc":
         assert wire.writes == []
@@ -46,7 +46,7 @@ async def test_a_large_body_is_not_read_from_the_socket_before_the_application_r
     assert wire.writes[0].endswith(bytes(100_000))
 
 
-async def test_requests_sent_without_waiting_are_answered_in_their_order():
+async def test_pipelined_requests_are_answered_in_order():
     connection, wire = connect(echo)
     connection.data_received(b"".join(b"GET /%d HTTP/1.1\r\nhost: x\r\n\r\n" % number for number in range(3)))
     assert wire.is_paused
@@ -57,8 +57,8 @@ async def test_requests_sent_without_waiting_are_answered_in_their_order():
 
 
 @pytest.mark.parametrize("reads_body", [True, False])
-async def test_no_more_is_read_while_requests_wait_for_their_turn(reads_body: bool):
-    """Or a caller who sends without end would fill the memory, a read of requests for each that is answered."""
+async def test_reading_pauses_while_pipelined_requests_wait(reads_body: bool):
+    """Otherwise a caller who sends without end would fill the memory, with one read of requests for each answer."""
     answered: list[bytes] = []
     resumed_after: list[int] = []
 
@@ -154,7 +154,7 @@ async def test_a_header_with_a_line_end_is_never_written():
     assert wire.is_closing()
 
 
-async def test_an_application_that_fails_or_is_silent_ends_only_the_connection():
+async def test_an_application_that_fails_or_does_not_answer_ends_only_the_connection():
     async def fail(scope: Any, receive: Any, send: Any) -> None:
         raise ValueError("no")
 
@@ -216,7 +216,7 @@ async def test_a_stop_answers_requests_received_but_not_read_yet():
 
 
 async def test_a_client_with_unanswered_requests_can_read_the_answers():
-    """A close with bytes unread resets the connection, and the answer before it could be lost."""
+    """A close with unread bytes resets the connection, and the answer before it could be lost."""
     connection, wire = connect(echo)
     connection.data_received(GET + GET.replace(b"host: x", b"host: x\r\nconnection: close") + GET * 3)
     await settle()

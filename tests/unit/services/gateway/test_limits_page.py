@@ -1,4 +1,4 @@
-"""docs/limits.md: every limit is there, with the setting that changes it and its default."""
+"""docs/limits.md lists every limit with its setting and its default."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, fields
@@ -33,7 +33,7 @@ def number(cell: str) -> int:
     return int(cell.split(maxsplit=1)[0].replace(",", ""))
 
 
-def test_every_share_is_there_with_the_settings_that_change_it() -> None:
+def test_every_share_is_listed_with_its_settings() -> None:
     told = {(name, scope): cells for name, scope, *cells in rows("Shares")}
     quotas = {(quota.name, quota.scope): quota for quota in Limits(GatewaySettings()).quotas}
     assert told.keys() == quotas.keys()
@@ -46,14 +46,14 @@ def test_every_share_is_there_with_the_settings_that_change_it() -> None:
         assert changed.total_max == (quota.total_max if total == FIXED else 9), place
 
 
-def test_every_rate_is_there() -> None:
+def test_every_rate_is_listed() -> None:
     told = {(name, scope): setting for name, scope, setting, *_ in rows("Rates")}
     limits = Limits(GatewaySettings(**dict.fromkeys(told.values(), 7)))
     assert told.keys() == {(rate.name, rate.scope) for rate in limits.rates.values()}
     assert {rate.per_s for rate in limits.rates.values()} == {7}
 
 
-def test_every_setting_that_is_a_number_is_there_with_its_default() -> None:
+def test_every_numeric_setting_is_listed_with_its_default() -> None:
     numbers = {
         field.name: field.default
         for field in fields(GatewaySettings)
@@ -69,14 +69,14 @@ def test_every_setting_that_is_a_number_is_there_with_its_default() -> None:
     assert told == numbers
 
 
-def test_every_limit_of_a_stream_is_there_and_in_the_contract() -> None:
+def test_every_limit_of_a_stream_is_listed_and_in_the_contract() -> None:
     assert {name: number(default) for name, default, *_ in rows("One stream")} == asdict(StreamLimits())
     contract = (ROOT / "openapi" / "websocket.md").read_text()
     for name in asdict(StreamLimits()):
         assert f"`{name}`" in contract, name
 
 
-def test_every_limit_of_alerts_and_webhooks_is_there() -> None:
+def test_every_limit_of_alerts_and_webhooks_is_listed() -> None:
     scheduler, policy, alerts = SchedulerSettings(), SendPolicy(), AlertSettings()
     told = {name: number(default) for name, default, *_ in rows("Objectives, alerts and webhooks")}
     assert told == {
@@ -96,7 +96,7 @@ def test_every_limit_of_alerts_and_webhooks_is_there() -> None:
         "webhook_pause_ms_max": policy.pause_ms_max,
         "webhook_lease_ms": policy.lease_ms,
     }
-    # A report that is made without a scheduler judges alike.
+    # A report that is made without a scheduler judges by the same limits.
     assert alerts.raise_after.total_seconds() * 1_000 == scheduler.alert_raise_after_ms
     assert alerts.clear_after.total_seconds() * 1_000 == scheduler.alert_clear_after_ms
     assert (policy.timeout_ms, policy.give_up_ms) == (

@@ -1,4 +1,4 @@
-"""What happens to every request: its id, who sent it, what it may be, and what goes wrong with it."""
+"""Processing of every request: its id, its authentication, its limits, and its errors."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ class Answered:
 
 
 class Peer:
-    """Makes requests of a Front."""
+    """Sends requests to an HttpApp."""
 
     def __init__(self, routes, *, limits=None, **settings):
         self.keys = keys = KeyRing()
@@ -74,7 +74,7 @@ class Peer:
     async def ask(
         self, method, path, *headers, body=(b"",), query=b"", key=True, address="192.0.2.1", last=lambda: None
     ):
-        """Make a request; `last` is called before the last part of its body comes."""
+        """Send a request; `last` is called before the last part of its body is sent."""
         parts = [{"type": "http.request", "body": part, "more_body": True} for part in body]
         parts[-1]["more_body"] = False
         sent = []
@@ -105,7 +105,7 @@ async def echo(call):
 
 
 async def look(call):
-    """Wait for something to read, as a long poll does; here it is the request's body that comes."""
+    """Wait for an event as a long poll does; here the event is the rest of the request's body."""
     await call._receive()
     return json_answer({"messages": ["secret"]})
 
@@ -175,7 +175,7 @@ async def test_a_refused_request_that_may_be_a_send_says_not_stored(peer, path):
 
 
 @pytest.mark.parametrize("body", [(b"x",), (b"x", b"y"), (b"x" * (64 << 10),)])
-async def test_a_key_that_is_revoked_while_the_body_comes_opens_nothing(peer, body):
+async def test_a_key_that_is_revoked_while_the_body_arrives_is_rejected(peer, body):
     def revoke():
         peer.keys.remove("key-1")
 
@@ -184,13 +184,13 @@ async def test_a_key_that_is_revoked_while_the_body_comes_opens_nothing(peer, bo
     assert (answer.problem["outcome"], answer.problem["retryable"]) == ("not_stored", False)
 
 
-async def test_a_key_that_another_gateway_revoked_opens_nothing_either(peer):
+async def test_a_key_that_another_gateway_revoked_is_rejected_too(peer):
     answer = await peer.ask("POST", "/v1/echo", body=(b"x", b"y"), last=lambda: peer.keys.replace([]))
     assert answer.status == 401
     assert "outcome" not in answer.problem
 
 
-async def test_a_read_that_waited_shows_nothing_to_a_key_that_was_revoked_meanwhile(peer):
+async def test_a_read_that_waited_returns_nothing_to_a_key_that_was_revoked_meanwhile(peer):
     assert (await peer.ask("GET", "/v1/look")).status == 200
     answer = await peer.ask("GET", "/v1/look", last=lambda: peer.keys.replace([]))
     assert (answer.status, b"secret" in answer.content) == (401, False)
@@ -206,7 +206,7 @@ async def test_queries_are_read_strictly(peer):
 
 
 @pytest.mark.parametrize("name", [b"content-type", b"idempotency-key", b"gantry-tag", b"x-request-id"])
-async def test_headers_that_must_be_single_are(peer, name):
+async def test_headers_that_must_be_single_are_not_repeated(peer, name):
     answer = await peer.ask("POST", "/v1/echo", (name, b"a"), (name, b"a"))
     assert (answer.status, answer.problem["type"].rpartition("/")[2]) == (400, "duplicate")
     assert (await peer.ask("POST", "/v1/echo", (b"accept", b"a"), (b"accept", b"b"))).status == 200
@@ -254,13 +254,13 @@ async def end(tasks):
 @pytest.mark.parametrize(
     ("settings", "status"), [({"in_flight_max": 2}, 503), ({"key_in_flight_max": 2}, 429)], ids=["all", "key"]
 )
-async def test_too_many_at_once_are_refused(settings, status):
+async def test_too_many_requests_at_once_are_refused(settings, status):
     peer = Peer(ROUTES, **settings)
     waiting = await begin(peer, "/v1/ever", 2)
     answer = await peer.ask("POST", "/v1/echo")
     assert (answer.status, answer.headers[b"retry-after"]) == (status, b"1")
     for path in ("/v1/probe", "/public"):
-        assert (await peer.ask("GET", path)).status == 200, "it tells how the gateway is"
+        assert (await peer.ask("GET", path)).status == 200, "the health check is always answered"
     await end(waiting)
     assert (await peer.ask("POST", "/v1/echo")).status == 200
     assert peer.limits.requests.used == 0
@@ -281,7 +281,7 @@ async def test_waiting_requests_do_not_block_others():
     assert (peer.limits.requests.used, peer.limits.long_polls.used) == (0, 0)
 
 
-async def test_large_bodies_are_bounded_all_together():
+async def test_the_sum_of_large_bodies_is_bounded():
     peer = Peer(ROUTES)
     quota = peer.limits.bodies.by_key
     others = [peer.limits.bodies.of_key(f"key-of-others-{number}") for number in range(4)]
@@ -298,7 +298,7 @@ async def test_large_bodies_are_bounded_all_together():
     assert quota.used == 0
 
 
-async def test_a_length_that_is_only_declared_takes_nothing_of_the_budget(peer):
+async def test_a_declared_length_takes_nothing_of_the_budget(peer):
     declared = asyncio.ensure_future(peer.stall("POST", "/v1/echo", (b"content-length", b"8388608")))
     await asyncio.sleep(0)
     assert peer.limits.requests.used == 1
@@ -338,7 +338,7 @@ async def test_a_disconnected_caller_gets_no_answer(peer):
 
 
 class RecordingSender:
-    """Takes messages as SendMessages does."""
+    """Accepts messages as SendMessages does."""
 
     def __init__(self):
         self.messages = []
@@ -357,7 +357,7 @@ class RecordingSender:
 TRACE_PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
-async def test_a_raw_body_brings_its_metadata_in_headers():
+async def test_a_raw_body_has_its_metadata_in_headers():
     sender = RecordingSender()
     peer = Peer(send_routes(sender))
     headers = [
@@ -381,7 +381,7 @@ async def test_a_raw_body_brings_its_metadata_in_headers():
 
 
 @pytest.mark.parametrize("value", ["", "00-1-2-01", TRACE_PARENT.upper(), TRACE_PARENT + "x", "\xff"])
-async def test_a_traceparent_that_is_none_costs_no_message(value):
+async def test_an_invalid_traceparent_is_dropped_and_the_message_stored(value):
     sender = RecordingSender()
     answer = await Peer(send_routes(sender)).ask(
         "POST", "/v1/topics/T/messages", RAW, (b"traceparent", value.encode("latin-1")), body=(b"x",)
@@ -441,7 +441,7 @@ def limited(**settings):
     return Peer(routes, limits=limits)
 
 
-async def test_a_caller_sees_its_limits_and_its_use():
+async def test_a_caller_sees_its_limits_and_its_usage():
     peer = limited(key_in_flight_max=5, key_long_polls_max=7)
     waiting = await begin(peer, "/v1/wait", 2)
     shown = json.loads((await peer.ask("GET", LIMITS)).content)
@@ -475,7 +475,7 @@ async def test_every_answer_has_the_rate_if_one_is_set():
     assert json.loads(answer.content)["key"]["requests_per_s"] == {"max": 3, "left": 2}
     assert [(await peer.ask("GET", LIMITS)).status for _ in range(3)] == [200, 200, 429]
     answer = await peer.ask("GET", "/v1/nope", key=False)
-    assert (answer.status, answer.headers[b"retry-after"]) == (429, b"1"), "the address, and without a key too"
+    assert (answer.status, answer.headers[b"retry-after"]) == (429, b"1"), "the rate of the address, also without a key"
     assert answer.headers[b"ratelimit"] == b'"address";r=0;t=1'
     assert (await peer.ask("GET", "/v1/probe")).status == 200
     assert b"ratelimit" not in (await peer.ask("GET", "/v1/probe")).headers
@@ -488,7 +488,7 @@ async def test_a_64_of_ipv6_is_one_address_for_rates():
     assert (await peer.ask("GET", LIMITS, address="2001:db8:1::1")).status == 200
 
 
-async def test_without_rates_answers_say_nothing_of_them():
+async def test_without_rates_answers_have_no_rate_headers():
     assert b"ratelimit" not in (await Peer(ROUTES).ask("POST", "/v1/echo")).headers
 
 
@@ -496,7 +496,7 @@ ORIGIN = (b"origin", b"https://console.example")
 PREFLIGHT = (b"access-control-request-method", b"POST")
 
 
-async def test_a_listed_origin_may_call_and_read():
+async def test_a_listed_origin_may_call_and_read_answers():
     peer = Peer(ROUTES, cors_origins=("https://console.example",))
     asked = (b"access-control-request-headers", b"Authorization, content-type, X-Other, Gantry-Tag, gantry-\xff")
     answer = await peer.ask("OPTIONS", "/v1/echo", ORIGIN, PREFLIGHT, asked, key=False)
@@ -521,7 +521,7 @@ async def test_another_origin_may_not():
     assert not any(name.startswith(b"access-control") for name in answer.headers)
 
 
-async def test_any_origin_is_never_let_in_with_credentials():
+async def test_a_wildcard_origin_is_never_allowed_with_credentials():
     peer = Peer(ROUTES, cors_origins=("*",))
     answer = await peer.ask("POST", "/v1/echo", ORIGIN)
     assert answer.headers[b"access-control-allow-origin"] == b"*"

@@ -1,4 +1,4 @@
-"""Quotas: a holder above its share is told so, and only the sum of all shuts out one that is within it."""
+"""Quotas: a holder above its share is refused with that reason; one within its share is refused only by the total."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def refusal(quota, holder, count=1):
     return caught.value
 
 
-def test_a_holder_has_its_share_and_no_more(quota):
+def test_a_holder_gets_its_share_and_no_more(quota):
     quota.take("a", 3)
     problem = refusal(quota, "a")
     assert (problem.status, problem.retryable, problem.retry_after_s) == (429, True, 1)
@@ -52,7 +52,7 @@ def test_an_admitted_caller_continues_whatever_others_take(quota):
     assert refusal(quota, "c").status == 503
 
 
-def test_holders_without_anything_are_forgotten(quota):
+def test_holders_without_a_reservation_are_removed(quota):
     for number in range(1_000):
         quota.take(f"key-{number}")
         quota.give(f"key-{number}")

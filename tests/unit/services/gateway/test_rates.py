@@ -1,4 +1,4 @@
-"""Rates: a second's requests at once, then one whenever its time has come."""
+"""Rates: the requests of one second at once, then one after each interval."""
 
 import pytest
 
@@ -18,14 +18,14 @@ def taken(rate, holder, now_ms, count=1_000):
 
 
 @pytest.mark.parametrize("per_s", [1, 3, 7, 10, 999])
-def test_a_holder_has_its_second_and_gets_it_back_bit_by_bit(per_s):
+def test_a_holder_may_use_one_second_and_regains_it_gradually(per_s):
     rate = Rate("request_rate", KEY, per_s=per_s)
     count, problem = taken(rate, "a", 5_000)
     assert count == per_s
     assert 0 < problem.retry_after_ms <= 1_001
     assert taken(rate, "a", 5_000 + problem.retry_after_ms)[0] >= 1
-    assert taken(rate, "b", 5_000)[0] == per_s, "another has its own"
-    assert taken(rate, "a", 10_000)[0] == per_s, "what was not used is not saved up"
+    assert taken(rate, "b", 5_000)[0] == per_s, "another holder has a rate of its own"
+    assert taken(rate, "a", 10_000)[0] == per_s, "unused requests are not saved up"
 
 
 @pytest.mark.parametrize("per_s", [3, 7, 1_000])
@@ -35,7 +35,7 @@ def test_over_a_long_time_no_caller_exceeds_the_rate(per_s):
     assert 20 * per_s <= got <= 21 * per_s
 
 
-def test_the_rest_of_the_rate_is_reported():
+def test_the_remaining_rate_is_reported():
     rate = Rate("request_rate", KEY, per_s=10)
     assert rate.take("a", 0) == (9, 100)
     for _ in range(8):

@@ -1,4 +1,4 @@
-"""Connections that bring much are read in turn; all others are read whenever something comes."""
+"""Connections with much input are read in turn; all others are read whenever bytes arrive."""
 
 import asyncio
 
@@ -54,7 +54,7 @@ async def test_a_connection_that_is_paused_for_another_reason_stays_so():
     assert not wire.is_paused
 
 
-async def test_to_resume_a_connection_does_not_give_it_another_turn():
+async def test_resuming_a_connection_gives_it_no_extra_turn():
     connection, wire = connect(wait_for_ever)
     connection.data_received(HEAD + bytes(LARGE_READ_BYTES))
     connection.flow.pause_reading()
@@ -64,13 +64,13 @@ async def test_to_resume_a_connection_does_not_give_it_another_turn():
     assert not wire.is_paused
 
 
-async def test_a_connection_that_has_gone_is_passed_over():
+async def test_a_closed_connection_is_skipped():
     connection, wire = connect(take_all)
     connection.data_received(HEAD + bytes(LARGE_READ_BYTES))
     wire.close()
     connection.connection_lost(None)
     await settle()
-    assert wire.is_paused, "nobody touches a closed transport"
+    assert wire.is_paused, "a closed transport is not used"
 
 
 async def test_bytes_dropped_after_a_refusal_are_read_in_turn_too():

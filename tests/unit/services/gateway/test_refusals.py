@@ -23,7 +23,7 @@ HANDSHAKE = (
 
 
 def problem_in(write: bytes) -> dict[str, Any]:
-    """The problem of an answer that ends its connection, whose header and member agree on its id."""
+    """Return the problem of an answer that closes its connection; its header and member must agree on the id."""
     head, _, body = write.partition(b"\r\n\r\n")
     assert b"connection: close" in head
     problem: dict[str, Any] = json.loads(body)
@@ -37,7 +37,7 @@ def paths(wire: Wire) -> list[bytes]:
 
 
 class Held:
-    """An application that answers when it is told to."""
+    """An application that answers when the test says so."""
 
     def __init__(self) -> None:
         self.may_answer = asyncio.Event()
@@ -50,7 +50,7 @@ class Held:
 @pytest.mark.parametrize("step", [1, 7, 10_000])
 @pytest.mark.parametrize(("framing", "body"), FRAMED)
 @pytest.mark.parametrize("upgrade", UPGRADES)
-async def test_the_body_behind_an_unknown_upgrade_is_no_request(upgrade, framing, body, step):
+async def test_the_body_after_an_unknown_upgrade_is_no_request(upgrade, framing, body, step):
     connection, wire = connect(echo)
     head = b"POST /a HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: %b\r\n%b\r\n\r\n"
     data = (head % (upgrade.encode(), framing) + body) * 2 + GET.replace(b"/a", b"/b")
@@ -82,7 +82,7 @@ async def test_connect_is_refused_and_later_bytes_are_no_request():
         (b"origin: a\r\norigin: b\r\n\r\n", 400),
     ],
 )
-async def test_a_handshake_that_can_not_be_is_a_problem(more, status):
+async def test_an_invalid_handshake_is_a_problem(more, status):
     connection, wire = connect(echo)
     connection.data_received(HANDSHAKE + b"x-request-id: mine\r\n" + more)
     await settle()
@@ -107,7 +107,7 @@ async def test_a_refused_handshake_names_the_error(written, instead, status, fie
     assert (problem["status"], problem["field"]) == (status, field)
 
 
-async def test_a_handshake_has_a_deadline_behind_the_hand_over_too():
+async def test_a_handshake_has_a_deadline_after_the_hand_over_too():
     house = House(Held(), header_timeout_ms=10_000)
     connection, wire = house.connect()
     connection.data_received(HANDSHAKE + b"\r\n")
@@ -169,8 +169,8 @@ async def test_a_slow_head_waits_for_the_answer_before_it():
 @pytest.mark.parametrize(
     "started", [b"GET /c HTTP/1.1\r\nho", b"POST /c HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nabc"]
 )
-async def test_time_in_which_the_gateway_does_not_read_is_not_the_callers(started):
-    """A request behind a long poll was 408, for its rest lay in the socket while nobody read it."""
+async def test_time_in_which_the_gateway_does_not_read_does_not_count_for_the_caller(started):
+    """A request behind a long poll was answered 408, because its rest lay unread in the socket."""
     held = Held()
     house = House(held, header_timeout_ms=10_000, body_timeout_ms=10_000)
     connection, wire = house.connect()
@@ -182,7 +182,7 @@ async def test_time_in_which_the_gateway_does_not_read_is_not_the_callers(starte
     await settle()
     await settle()
     assert paths(wire)[:2] == [b"path: /a", b"path: /b"]
-    # The time runs from here on, whenever the sweeper comes.
+    # The time counts from here on, whenever the sweeper runs.
     house.sweeper.sweep(connection.loop.time() + 9)
     assert house.metrics.refused_connections == {}
     house.sweeper.sweep(connection.loop.time() + 11)
@@ -237,7 +237,7 @@ async def refuse_at_once(scope: Any, receive: Any, send: Any) -> None:
 
 
 @pytest.mark.parametrize("more", [b"connection: close", b"expect: 100-continue"])
-async def test_an_early_answer_is_not_cut_off_while_the_body_comes(more):
+async def test_an_early_answer_is_not_cut_off_while_the_body_arrives(more):
     house = House(refuse_at_once)
     connection, wire = house.connect()
     connection.data_received(b"POST /a HTTP/1.1\r\nhost: x\r\n%b\r\ncontent-length: 9\r\n\r\nGET" % more)
@@ -254,7 +254,7 @@ async def test_an_early_answer_is_not_cut_off_while_the_body_comes(more):
     assert (wire.is_closing(), len(wire.writes)) == (True, 1)
 
 
-async def test_a_lingering_caller_does_not_linger_for_ever():
+async def test_lingering_has_an_end():
     house = House(refuse_at_once, body_timeout_ms=10_000)
     connection, wire = house.connect()
     connection.data_received(b"POST /a HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 9\r\n\r\n")
@@ -264,7 +264,7 @@ async def test_a_lingering_caller_does_not_linger_for_ever():
     assert wire.is_closing()
 
 
-async def test_a_body_without_end_is_cut_off():
+async def test_an_endless_body_is_cut_off():
     connection, wire = connect(refuse_at_once)
     connection.data_received(b"POST /a HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 999999999\r\n\r\n")
     await settle()
@@ -276,7 +276,7 @@ async def test_a_body_without_end_is_cut_off():
     assert wire.is_aborted
 
 
-async def test_a_reader_that_takes_nothing_is_dropped_and_a_slow_one_is_not():
+async def test_a_client_that_reads_no_answers_is_disconnected_and_a_slow_one_is_not():
     house = House(echo, write_timeout_ms=30_000)
     connection, wire = house.connect()
     connection.data_received(GET)
@@ -328,7 +328,7 @@ async def test_http_1_0_needs_no_host():
     assert wire.writes[0].startswith(b"HTTP/1.1 200")
 
 
-async def test_a_short_head_behind_a_long_body_in_one_read_is_short():
+async def test_a_short_head_after_a_long_body_in_one_read_is_short():
     connection, wire = connect(echo)
     body = bytes(HEAD_BYTES_MAX)
     connection.data_received(b"POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body + GET[:-2])
@@ -401,13 +401,13 @@ LONG_HEAD = b"GET /a HTTP/1.1\r\nhost: x\r\n%b\r\nx-long: " + b"y" * 70_000
         (("*",), b"origin: https://any.example", "*"),
         ((CONSOLE, OTHER), b"origin: https://evil.example", None),
         ((), b"origin: https://console.example", None),
-        # It has not come yet.
+        # The body has not arrived yet.
         ((CONSOLE,), b"x: y", CONSOLE),
         (("*",), b"x: y", "*"),
         ((CONSOLE, OTHER), b"x: y", None),
     ],
 )
-async def test_a_page_can_read_a_refusal_of_its_head(origins, line, allowed):
+async def test_a_web_page_can_read_a_refusal_of_its_head(origins, line, allowed):
     connection, wire = connect(echo, cors_origins=origins)
     connection.data_received(LONG_HEAD % line)
     head = wire.writes[0].partition(b"\r\n\r\n")[0]
@@ -418,7 +418,7 @@ async def test_a_page_can_read_a_refusal_of_its_head(origins, line, allowed):
     assert (b"vary: Origin" in head) == (origins not in ((), ("*",)))
 
 
-async def test_a_page_can_read_that_there_are_too_many_connections():
+async def test_a_web_page_can_read_that_there_are_too_many_connections():
     house = House(echo, connections_max=1, cors_origins=(CONSOLE,))
     busy, _ = house.connect()
     busy.data_received(b"POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n")
@@ -427,7 +427,7 @@ async def test_a_page_can_read_that_there_are_too_many_connections():
     assert b"access-control-allow-origin: https://console.example\r\n" in wire.writes[0]
 
 
-async def test_a_page_can_read_a_refusal_that_waits_for_the_answer_before_it():
+async def test_a_web_page_can_read_a_refusal_that_waits_for_the_answer_before_it():
     may_answer = asyncio.Event()
 
     async def later(scope: Any, receive: Any, send: Any) -> None:

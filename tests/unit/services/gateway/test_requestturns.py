@@ -1,4 +1,4 @@
-"""Requests that come at once begin in turn: one of each caller, then the next of each."""
+"""Simultaneous requests start in turn: one of each caller, then the next of each."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ MANY = 10 * PIECES_MAX
 
 
 class Counted:
-    """A house whose application notes who asked for what, in which turn of the loop."""
+    """A server whose application records the caller and the turn of the loop for each request."""
 
     def __init__(self) -> None:
         self.turn = 0
@@ -51,7 +51,7 @@ class Counted:
     [{"key": "b"}, {"host": "127.0.0.2"}, {"key": "wrong", "host": "127.0.0.2"}],
     ids=["another key", "no key, another address", "a wrong key, another address"],
 )
-async def test_a_neighbour_begins_in_the_next_turn_however_many_came_before(neighbour):
+async def test_a_neighbour_starts_in_the_next_turn_whatever_came_before(neighbour):
     counted = Counted()
     for number in range(MANY):
         counted.ask(f"/{number}", key="a")
@@ -72,7 +72,7 @@ async def test_wrong_keys_of_one_address_are_one_caller():
 
 
 @pytest.mark.parametrize("probe", ["/livez", "/readyz"])
-async def test_probes_do_not_wait_behind_requests_of_their_own_address(probe):
+async def test_probes_do_not_wait_for_requests_of_their_own_address(probe):
     counted = Counted()
     for number in range(MANY):
         counted.ask(f"/{number}")
@@ -81,7 +81,7 @@ async def test_probes_do_not_wait_behind_requests_of_their_own_address(probe):
     assert counted.turn_of(probe) <= 2
 
 
-async def test_a_caller_that_disconnects_meanwhile_costs_nothing():
+async def test_a_caller_that_disconnects_while_waiting_takes_no_turn():
     counted = Counted()
     for number in range(MANY):
         counted.ask(f"/{number}", key="a")
@@ -128,7 +128,7 @@ async def test_handshakes_of_one_address_leave_turns_to_others():
     assert all(wire.writes[0].startswith(b"HTTP/1.1 400") for _, wire in handshakes)
 
 
-async def test_a_handshake_in_line_is_not_read_and_may_go():
+async def test_a_queued_handshake_is_not_read_and_may_be_cancelled():
     counted = Counted()
     handshakes = [shake_hands(counted) for _ in range(MANY)]
     waiting = [(connection, wire) for connection, wire in handshakes if not wire.writes]

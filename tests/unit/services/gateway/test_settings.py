@@ -1,4 +1,4 @@
-"""Settings of the gateway that are more than a number above 0."""
+"""Settings of the gateway with rules beyond "a number above 0"."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from services.gateway.settings import GatewaySettings
 
 
 @pytest.mark.parametrize("interval_ms", [0, 100, 15_000, 45_000])
-def test_samples_may_be_off(interval_ms):
+def test_samples_may_be_switched_off(interval_ms):
     GatewaySettings(sample_interval_ms=interval_ms).check()
 
 

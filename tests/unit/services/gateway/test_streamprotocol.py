@@ -1,4 +1,4 @@
-"""A stream's connection over a fake transport: what floods and unfinished messages cost, and how they end."""
+"""A stream's connection over a fake transport: the cost of floods and unfinished messages, and how they end."""
 
 import asyncio
 import base64
@@ -26,7 +26,7 @@ def wire_of(opcode: Opcode, data: bytes = b"", *, fin: bool = True) -> bytes:
 
 
 class Line:
-    """A client of a whole stream endpoint: writes bytes, and reads frames out of what was written."""
+    """A client of a whole stream endpoint: writes bytes, and reads frames out of the bytes that the endpoint wrote."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Line:
         return self.frames
 
     def told(self, kind: str) -> dict[str, Any] | None:
-        """Return the first frame of a type, if it came."""
+        """Return the first frame of a type, if it arrived."""
         found = [json.loads(bytes(frame.data)) for frame in self.read() if frame.opcode is Opcode.TEXT]
         return next((frame for frame in found if frame["type"] == kind), None)
 
@@ -110,8 +110,8 @@ def held(service: Service) -> int:
     return service.quotas.body_bytes.used
 
 
-async def test_after_the_goodbye_nothing_is_kept_and_the_connection_ends_soon(service: Service) -> None:
-    """Fragments were collected for ten seconds, for strangers with a wrong ticket as well."""
+async def test_after_the_goodbye_nothing_is_stored_and_the_connection_ends_soon(service: Service) -> None:
+    """Fragments were once collected for ten seconds, even for strangers with a wrong ticket."""
     line = Line(service, key=None, query="?ticket=x")
     await line.until(lambda: line.close_code)
     assert line.told("goodbye") is not None
@@ -121,7 +121,7 @@ async def test_after_the_goodbye_nothing_is_kept_and_the_connection_ends_soon(se
         line.send(wire_of(Opcode.CONT, b"x" * MIB, fin=False))
     assert line.stream.frames == []
     assert line.stream._reader.held_bytes == 0
-    await line.until(lambda: not line.wire.is_paused)  # The peer's close frame may come.
+    await line.until(lambda: not line.wire.is_paused)  # The peer's close frame is still accepted.
     assert not line.wire.is_closing()
     await asyncio.sleep(CLOSE_TIMEOUT_S + 0.1)
     assert line.wire.is_closing()
@@ -161,7 +161,7 @@ async def test_a_closed_connection_is_aborted_if_the_peer_reads_nothing(service:
 async def test_nothing_is_read_before_the_handshake_is_answered(service: Service, query: str) -> None:
     line = Line(service, key=None, query=query, behind_head=wire_of(Opcode.PING, b"p") * 40_000)
     assert line.wire.is_paused
-    assert line.stream._reader.next_frame() is not None, "the first is still to be read"
+    assert line.stream._reader.next_frame() is not None, "the first frame is still unread"
     await line.until(line.wire.is_closing)
     assert not any(frame.opcode is Opcode.PONG for frame in (line.read() if query else []))
     await line.hang_up()
@@ -172,11 +172,11 @@ async def test_nothing_is_read_before_the_handshake_is_answered(service: Service
     [wire_of(Opcode.PONG), wire_of(Opcode.PING), wire_of(Opcode.CONT, b"", fin=False), wire_of(Opcode.CONT, b"x", fin=False)],
     ids=["pong", "ping", "empty fragment", "tiny fragment"],
 )  # fmt: skip
-async def test_small_frames_have_a_rate(service: Service, flood: bytes) -> None:
+async def test_the_rate_of_small_frames_is_limited(service: Service, flood: bytes) -> None:
     line = await Line(service).welcomed()
     first = wire_of(Opcode.TEXT, b"{", fin=False) if flood[0] & 0x0F == Opcode.CONT else b""
     line.send(first + flood * 40_000)
-    assert line.close_code is None, "others have their turn in between"
+    assert line.close_code is None, "other connections are read in between"
     await line.until(lambda: line.close_code)
     goodbye = line.told("goodbye")
     assert goodbye is not None
@@ -187,7 +187,7 @@ async def test_small_frames_have_a_rate(service: Service, flood: bytes) -> None:
     await line.hang_up()
 
 
-async def test_pings_now_and_then_and_large_fragments_are_welcome(service: Service) -> None:
+async def test_occasional_pings_and_large_fragments_are_accepted(service: Service) -> None:
     line = await Line(service).welcomed()
     text = json.dumps({"type": "publish", "id": 1, "topic": "T", "messages": [{"body": "x" * 600_000}]}).encode()
     for at in range(0, len(text), 1_000):
@@ -202,7 +202,7 @@ async def test_pings_now_and_then_and_large_fragments_are_welcome(service: Servi
     await line.hang_up()
 
 
-async def test_a_read_of_many_messages_does_not_keep_the_loop(service: Service) -> None:
+async def test_a_read_of_many_messages_does_not_block_the_loop(service: Service) -> None:
     line = await Line(service).welcomed()
     ack = wire_of(Opcode.TEXT, b'{"type": "credit", "subscription": "s", "messages": 1, "bytes": 1, "id": 1}')
     line.send(ack * 1_000)
@@ -217,7 +217,7 @@ async def test_a_read_of_many_messages_does_not_keep_the_loop(service: Service) 
 
 
 async def test_only_the_newest_ping_is_answered_once_the_client_reads(service: Service) -> None:
-    """Each was answered into the transport's buffer, without end."""
+    """Each ping was once answered into the transport's buffer, without limit."""
     line = await Line(service).welcomed()
     line.wire.takes = False
     written = len(line.wire.writes)
@@ -240,11 +240,11 @@ async def test_unfinished_messages_of_a_key_are_limited_and_others_continue() ->
         for line in (first, *others):
             if not line.wire.is_paused:
                 line.send(wire_of(Opcode.CONT if number else Opcode.TEXT, b"x" * (MIB // 4), fin=False))
-        await asyncio.sleep(0.01)  # Each has its turn to be read.
+        await asyncio.sleep(0.01)  # Each connection is read in its turn.
     assert held(service) == service.quotas.body_bytes.held_by("key-1") <= 11 * MIB
     assert [line.wire.is_paused for line in others] == [line.stream.waits_for_room for line in others]
     assert others[-1].wire.is_paused
-    assert not first.wire.is_paused, "or all would wait for each other"
+    assert not first.wire.is_paused, "otherwise all would wait for each other"
     stranger.send(wire_of(Opcode.TEXT, b'{"type": "publish", "id": 1, "topic": "T", "messages": [{"body": "x"}]}'))
     await stranger.until(lambda: stranger.told("published"))
     await first.hang_up()
@@ -256,7 +256,7 @@ async def test_unfinished_messages_of_a_key_are_limited_and_others_continue() ->
     assert held(service) == 0
 
 
-async def test_a_message_that_is_never_whole_ends_its_stream() -> None:
+async def test_a_message_that_never_ends_ends_its_stream() -> None:
     service = Service(settings=GatewaySettings(key_body_bytes_max=8 * MIB), message_timeout_ms=10_000)
     slow, waiting = await Line(service).welcomed(), await Line(service).welcomed()
     slow.send(wire_of(Opcode.TEXT, b"x" * 9 * MIB, fin=False))
@@ -349,8 +349,8 @@ async def test_a_client_with_an_unread_pong_is_not_disconnected(service: Service
     await line.hang_up()
 
 
-async def test_a_frame_that_is_dealt_with_does_not_wait_in_memory_for_the_next(service: Service) -> None:
-    """Each stream kept its last one, of up to 8 MiB."""
+async def test_a_processed_frame_does_not_stay_in_memory_until_the_next(service: Service) -> None:
+    """Each stream kept its last frame, of up to 8 MiB."""
     line = await Line(service).welcomed()
     tracemalloc.start()
     text = json.dumps({"type": "publish", "id": 1, "topic": "T", "messages": [{"body": "x" * 4 * MIB}]}).encode()

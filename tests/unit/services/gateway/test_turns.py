@@ -1,4 +1,4 @@
-"""Turns of the event loop: some work in each of them, and keys in turn."""
+"""Turns of the event loop: a bounded amount of work in each, with keys in turn."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from services.gateway.turns import PIECES_MAX, TURN_BYTES, Turns
 
 
 class Loop:
-    """Counts turns of the event loop, and who did what in which."""
+    """Counts turns of the event loop, and records the work of each."""
 
     def __init__(self):
         self.turns = Turns()
@@ -30,7 +30,7 @@ class Loop:
         return list(found.values())
 
 
-async def test_large_pieces_have_a_turn_each_and_keys_take_turns():
+async def test_large_pieces_get_a_turn_each_and_keys_alternate():
     loop = Loop()
     names = [*(f"a{number}" for number in range(5)), "b0", "b1", "c0"]
     await loop.run(*[asyncio.ensure_future(loop.work(name)) for name in names])
@@ -53,7 +53,7 @@ async def test_a_single_key_does_not_wait():
     assert loop.done == [(0, "a0"), (0, "a1"), (0, "a2")]
 
 
-async def test_a_cancelled_waiter_is_passed_over():
+async def test_a_cancelled_waiter_is_skipped():
     loop = Loop()
     tasks = [asyncio.ensure_future(loop.work(f"a{number}")) for number in range(4)]
     await asyncio.sleep(0)

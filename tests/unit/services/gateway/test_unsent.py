@@ -1,4 +1,4 @@
-"""Answers that nobody takes: how much of them a key or an address may leave in memory."""
+"""Unread answers: the share of the memory that one key or address may fill with them."""
 
 import json
 
@@ -24,7 +24,7 @@ SHARE, TOTAL, ADDRESS_SHARE = 5 * ANSWER_BYTES, 8 * ANSWER_BYTES, 2 * ANSWER_BYT
 
 
 class Sending:
-    """Stores everything."""
+    """Stores every message."""
 
     def __init__(self) -> None:
         self.stored = 0
@@ -59,7 +59,7 @@ ROUTES = [
 
 
 class Gateway:
-    """A front behind connections without sockets."""
+    """A gateway's HTTP application behind connections without sockets."""
 
     def __init__(self, **settings):
         self.sending = Sending()
@@ -88,7 +88,7 @@ class Gateway:
         self.house = House(front)
 
     async def ask(self, line, key="a", *, host="127.0.0.1", takes=False, body=b"", times=1):
-        """Ask on a connection of its own, whose client takes the answer or does not."""
+        """Send a request on a new connection whose client reads the answer or does not."""
         connection, wire = self.house.connect(host)
         wire.takes = takes
         head = f"{line} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
@@ -116,7 +116,7 @@ async def test_readers_of_one_key_have_a_share_and_a_neighbour_notices_nothing()
     assert b"retry-after: " in refused.writes[0]
     assert b"unsent_bytes" in refused.writes[0]
     assert (quota.refused_each, quota.refused_total) == (1, 0)
-    assert status_of(await gateway.ask("GET /small")) == 200, "the key itself may go on with what is small"
+    assert status_of(await gateway.ask("GET /small")) == 200, "small requests of the key itself still succeed"
     for _ in range(10):
         assert status_of(await gateway.ask("GET /large", "b", takes=True)) == 200
     assert quota.held_by("key-b") == 0
@@ -146,7 +146,7 @@ async def test_an_answer_may_be_larger_than_the_share():
     assert status_of(await gateway.ask("GET /giant")) == 429
 
 
-async def test_an_answer_that_waits_for_the_one_before_it_counts_too():
+async def test_an_answer_that_waits_for_an_earlier_one_counts_too():
     gateway = Gateway()
     wire = await gateway.ask("GET /large", times=5)
     assert (len(wire.writes), gateway.limits.unsent_bytes.used) == (1, 2 * ANSWER_BYTES)
@@ -159,7 +159,7 @@ async def test_an_answer_that_waits_for_the_one_before_it_counts_too():
     assert gateway.limits.unsent_bytes.used == 0
 
 
-async def test_a_connection_has_little_that_does_not_count():
+async def test_only_little_of_a_connection_is_not_counted():
     gateway = Gateway()
     wire = await gateway.ask("GET /small", times=100)
     assert wire.unsent_bytes <= 2 * UNSENT_BYTES_FREE

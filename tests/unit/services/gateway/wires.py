@@ -1,4 +1,4 @@
-"""HTTP connections without sockets: a transport that keeps what is written, and a server that makes connections."""
+"""HTTP connections without sockets: a transport that keeps the written bytes, and a server that makes connections."""
 
 import asyncio
 import functools
@@ -21,7 +21,7 @@ GET = b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
 class Wire(asyncio.Transport):
-    """Keeps what is written."""
+    """A transport that keeps the written bytes."""
 
     def __init__(self, host: str = "127.0.0.1") -> None:
         super().__init__({"peername": (host, 1), "sockname": ("127.0.0.1", 2)})
@@ -44,7 +44,7 @@ class Wire(asyncio.Transport):
                 self.connection.pause_writing()
 
     def take_all(self) -> None:
-        """Take all that was written before."""
+        """Return and clear the bytes written so far."""
         self.unsent_bytes = 0
         self.connection.resume_writing()
 
@@ -77,7 +77,7 @@ class Wire(asyncio.Transport):
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
-    """Answer with the body, and the path as a header."""
+    """Answer with the body, and with the path as a header."""
     body, more = b"", True
     while more:
         message = await receive()

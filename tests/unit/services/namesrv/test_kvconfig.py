@@ -1,4 +1,4 @@
-"""Key-values, and the file they are kept in."""
+"""Key-value pairs, and the file that stores them."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from tests.support.virtualtime import FakeClock
 
 
 class Saved:
-    """Keeps what is saved, and can be slow or fail."""
+    """Keeps saved contents, and can be slow or fail."""
 
     def __init__(self) -> None:
         self.files: list[bytes] = []
@@ -43,7 +43,7 @@ async def test_missing_ones_are_named():
     assert kv.namespace("NS") == {"a": "b"}
 
 
-async def test_deleting_the_last_key_takes_its_namespace_along():
+async def test_deleting_the_last_key_deletes_its_namespace():
     saved = Saved()
     kv = KvConfig({"NS": {"a": "1", "b": "2"}}, saved)
     await kv.delete("NS", "a")
@@ -52,7 +52,7 @@ async def test_deleting_the_last_key_takes_its_namespace_along():
     assert [json.loads(data) for data in saved.files] == [{"configTable": {"NS": {"b": "2"}}}, {"configTable": {}}]
 
 
-async def test_changes_at_once_lose_none():
+async def test_concurrent_changes_lose_none():
     saved = Saved()
     kv = KvConfig({}, saved)
     await asyncio.gather(*(kv.put("NS", str(number), "v") for number in range(20)))
@@ -82,13 +82,13 @@ async def test_an_order_configuration_that_no_client_can_read_is_refused(value: 
         await KvConfig({}, Saved()).put("ORDER_TOPIC_CONFIG", "T", value)
 
 
-async def test_a_trailing_separator_is_what_tools_send():
+async def test_a_trailing_separator_of_tools_is_accepted():
     kv = KvConfig({}, Saved())
     await kv.put("ORDER_TOPIC_CONFIG", "T", "a:4;")
     assert kv.get("ORDER_TOPIC_CONFIG", "T") == "a:4;"
 
 
-async def test_the_file_has_a_largest_size():
+async def test_the_size_of_the_file_is_limited():
     kv = KvConfig({}, Saved(), bytes_max=60)
     await kv.put("NS", "k", "short")
     with pytest.raises(RefusedError, match="at most 60 are kept"):

@@ -39,7 +39,7 @@ def test_a_connection_belongs_to_the_brokers_last_registered_over_it():
     assert [one.key for one in table] == [other]
 
 
-def test_a_version_is_current_only_if_all_of_it_is_equal():
+def test_a_version_is_current_only_if_all_its_parts_are_equal():
     table = LiveTable()
     assert not table.is_version_current(KEY, DataVersion(0, 0, 1))
     table.put(broker())

@@ -39,7 +39,7 @@ class FakeConnection:
 
 
 class Server:
-    """A processor and its handlers, called as the wire would."""
+    """A processor and its handlers, called as the transport would."""
 
     def __init__(self, **settings: Any) -> None:
         self.clock = FakeClock()
@@ -110,7 +110,7 @@ async def test_old_clients_get_unquoted_broker_ids_unless_they_ask(server, versi
     assert b" " not in answer.body_bytes
 
 
-async def test_an_unknown_topic_is_17_in_the_words_clients_know(server):
+async def test_an_unknown_topic_is_17_with_the_text_that_clients_know(server):
     answer = await server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="X")
     assert answer.code == 17
     assert answer.remark.startswith("No topic route info in name server for the topic: X\n")
@@ -125,7 +125,7 @@ async def test_a_refused_registration_is_code_1_with_the_reason(server):
         await server.register(brokerId="x")
 
 
-async def test_a_slave_is_told_its_master_and_everyone_the_order_configuration(server):
+async def test_a_slave_gets_its_master_and_every_broker_the_order_configuration(server):
     await server.ask(RequestCode.PUT_KV_CONFIG, namespace="ORDER_TOPIC_CONFIG", key="T1", value="broker-a:4")
     assert json.loads((await server.register()).body_bytes) == {"table": {"T1": "broker-a:4"}}
     answer = await server.register(broker=SLAVE)
@@ -142,14 +142,14 @@ async def test_an_older_incarnation_is_answered_success(server):
     assert len(server.processor.table.live) == 1
 
 
-async def test_unregistering_takes_the_routes_away(server):
+async def test_unregistering_removes_the_routes(server):
     await server.register()
     assert (await server.ask(RequestCode.UNREGISTER_BROKER, **MASTER)).code == 0
     assert (await server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T1")).code == 17
     assert (await server.ask(RequestCode.UNREGISTER_BROKER, **MASTER)).code == 0
 
 
-async def test_silence_ends_a_broker_and_its_connection(server):
+async def test_a_silent_broker_and_its_connection_are_closed(server):
     await server.register()
     server.clock.advance(120_000)
     server.processor.expire()
@@ -161,7 +161,7 @@ async def test_silence_ends_a_broker_and_its_connection(server):
     assert (await server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T1")).code == 17
 
 
-async def test_a_heart_beat_keeps_a_known_broker_alive(server):
+async def test_a_heartbeat_keeps_a_known_broker_alive(server):
     await server.register()
     server.clock.advance(100_000)
     assert (await server.ask(RequestCode.BROKER_HEARTBEAT, **MASTER)).code == 0
@@ -173,7 +173,7 @@ async def test_a_heart_beat_keeps_a_known_broker_alive(server):
     assert len(server.processor.table.live) == 1
 
 
-async def test_a_closed_connection_ends_its_brokers_at_once(server):
+async def test_a_closed_connection_removes_its_brokers_at_once(server):
     await server.register()
     server.connection.close_reason = "closed by the peer"
     server.processor.connection_closed(server.connection)
@@ -200,7 +200,7 @@ async def test_a_data_version_is_compared_and_counts_as_a_sign_of_life(server):
     assert len(server.processor.table.live) == 0
 
 
-async def test_write_permissions_are_taken_and_given_back(server):
+async def test_write_permissions_are_removed_and_restored(server):
     await server.register()
     taken = await server.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName="broker-a")
     assert taken.ext_fields == {"wipeTopicCount": "2"}
@@ -258,7 +258,7 @@ async def test_lists_can_be_switched_off(setting, code):
     assert (answer.code, answer.remark) == (1, "disable")
 
 
-async def test_a_topic_is_registered_and_deleted_here_alone(server):
+async def test_a_topic_is_registered_and_deleted_on_this_name_server_only(server):
     await server.register()
     body = b'{"queueDatas":[{"brokerName":"broker-a","perm":6,"readQueueNums":2,"topicSynFlag":0,"writeQueueNums":2}]}'
     assert (await server.ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, body, topic="New")).code == 0
@@ -272,7 +272,7 @@ async def test_a_topic_is_registered_and_deleted_here_alone(server):
     assert (refused.code, "readQueueNums of topic New: -2" in refused.remark) == (1, True)
 
 
-async def test_key_values_are_kept(server):
+async def test_key_values_are_stored(server):
     assert (await server.ask(RequestCode.PUT_KV_CONFIG, namespace="NS", key="k1", value="v1 é")).code == 0
     assert (await server.ask(RequestCode.GET_KV_CONFIG, namespace="NS", key="k1")).ext_fields == {"value": "v1 é"}
     listed = await server.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, namespace="NS")
@@ -284,7 +284,7 @@ async def test_key_values_are_kept(server):
     assert len(server.saved) == 2
 
 
-async def test_a_file_that_can_not_be_written_changes_nothing_and_says_so(server):
+async def test_if_the_file_can_not_be_written_nothing_changes_and_the_error_is_returned(server):
     server.error = OSError(28, "No space left on device")
     answer = await server.ask(RequestCode.PUT_KV_CONFIG, namespace="NS", key="k", value="v")
     assert (answer.code, "No space left" in answer.remark) == (1, True)
@@ -294,7 +294,7 @@ async def test_a_file_that_can_not_be_written_changes_nothing_and_says_so(server
     assert server.processor.settings.wait_seconds_for_service == 45
 
 
-async def test_the_order_configuration_is_shown_where_it_is_switched_on(server):
+async def test_the_order_configuration_is_returned_if_it_is_switched_on(server):
     await server.register()
     await server.ask(RequestCode.PUT_KV_CONFIG, namespace="ORDER_TOPIC_CONFIG", key="T1", value="broker-a:4")
     plain = await server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T1")
@@ -306,7 +306,7 @@ async def test_the_order_configuration_is_shown_where_it_is_switched_on(server):
     assert b"orderTopicConf" not in without.body_bytes
 
 
-async def test_settings_are_shown_changed_and_kept(server):
+async def test_settings_are_shown_changed_and_saved(server):
     shown = await server.ask(RequestCode.GET_NAMESRV_CONFIG)
     assert b"scanNotActiveBrokerInterval=10000\n" in shown.body_bytes
     assert (await server.ask(RequestCode.UPDATE_NAMESRV_CONFIG, b"waitSecondsForService=46\nunknown=1\n")).code == 0
@@ -328,7 +328,7 @@ async def test_after_a_start_routes_may_have_to_wait_for_brokers():
     assert (await server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T1")).code == 0
 
 
-async def test_a_zone_sees_its_own_brokers(server):
+async def test_a_zone_sees_its_own_brokers_only(server):
     await server.register(__ZONE_NAME="z1")
     other = {**MASTER, "brokerName": "broker-b", "brokerAddr": "10.0.0.3:10911"}
     await server.register(broker=other, __ZONE_NAME="z2")

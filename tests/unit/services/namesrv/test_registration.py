@@ -1,4 +1,4 @@
-"""Reading what a broker says of itself."""
+"""Decoding of registrations."""
 
 import zlib
 
@@ -27,7 +27,7 @@ def header(**changes) -> RegisterBrokerHeader:
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_both_forms_say_the_same(compressed):
+def test_both_encodings_give_the_same_registration(compressed):
     body = BODY.encode(compressed=compressed)
     crc = zlib.crc32(body) & 0x7FFF_FFFF
     read = read_registration(header(compressed=compressed, body_crc32=crc, zone_name="z"), body, version=479)
@@ -42,7 +42,7 @@ def test_no_body_means_no_topics():
     assert (dict(read.topics), read.data_version, read.heartbeat_timeout_ms) == ({}, DataVersion(0, 0, 0), 5_000)
 
 
-def test_the_checksum_0_is_none():
+def test_the_checksum_0_means_none():
     assert read_registration(header(body_crc32=0), BODY.encode(), version=479).topics
 
 
@@ -62,7 +62,7 @@ def test_the_checksum_0_is_none():
         ({"heartbeat_timeout_millis": 0}, "heartbeatTimeoutMillis: 0"),
     ],
 )
-def test_a_header_that_can_not_be_is_refused_by_field_and_value(changes, match):
+def test_an_invalid_header_is_refused_by_field_and_value(changes, match):
     with pytest.raises(RefusedError, match=match):
         read_registration(header(**changes), BODY.encode(), version=479)
 
@@ -83,6 +83,6 @@ def test_a_topic_that_no_client_could_use_is_refused(config, match):
 
 
 @pytest.mark.parametrize(("body", "compressed"), [(b"{", False), (b"not zlib", True), (b"[]", False)])
-def test_a_body_that_can_not_be_read_is_a_body_error(body, compressed):
+def test_an_undecodable_body_is_a_body_error(body, compressed):
     with pytest.raises(BodyError):
         read_registration(header(compressed=compressed), body, version=479)

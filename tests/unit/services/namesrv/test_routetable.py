@@ -45,7 +45,7 @@ def perm_of(table: RouteTable, topic: str = "T1", name: str = "a") -> int:
     return table.topics[topic][name].perm
 
 
-def test_a_master_brings_its_set_its_cluster_and_its_topics():
+def test_a_master_adds_its_set_its_cluster_and_its_topics():
     table = registered(registration(topics=topics("T1", "T2", read_queue_nums=8, write_queue_nums=4), zone_name="z1"))
     assert table.brokers == {"a": BrokerData("C", "a", {0: MASTER}, "z1")}
     assert table.clusters == {"C": {"a"}}
@@ -54,7 +54,7 @@ def test_a_master_brings_its_set_its_cluster_and_its_topics():
     assert table.live.find(BrokerKey("C", MASTER)) is not None
 
 
-def test_a_slave_learns_where_its_master_is_and_brings_no_topics():
+def test_a_slave_gets_the_address_of_its_master_and_adds_no_topics():
     table = registered(registration())
     answer = register(table, registration(SLAVE, 1, topics=topics("T9", "T8")))
     assert (answer.master_address, answer.master_ha_address) == (MASTER, "10.0.0.1:10912")
@@ -72,7 +72,7 @@ def test_a_slave_of_a_silent_master_gets_no_master():
     assert register(table, registration(SLAVE, 1)) == RegistrationResult()
 
 
-def test_a_slave_that_became_master_keeps_its_address_only_once():
+def test_a_slave_that_became_master_has_its_address_once():
     table = registered(registration(SLAVE, 1))
     register(table, registration(SLAVE, 0))
     assert table.brokers["a"].broker_addrs == {0: SLAVE}
@@ -88,12 +88,12 @@ def test_the_first_registration_may_not_name_exactly_one_topic():
     assert set(table.topics) == {"T1", "T2", "T3"}
 
 
-def test_a_registration_without_topics_is_taken():
+def test_a_registration_without_topics_is_accepted():
     table = registered(registration(topics={}))
     assert (table.topics, set(table.brokers)) == ({}, {"a"})
 
 
-def test_an_older_incarnation_is_answered_but_not_taken():
+def test_an_older_incarnation_is_answered_but_not_registered():
     table = registered(registration(data_version=DataVersion(2, 1, 1)))
     answer = register(table, registration("10.0.0.9:1", data_version=DataVersion(1, 9, 9)))
     assert answer.is_stale
@@ -101,13 +101,13 @@ def test_an_older_incarnation_is_answered_but_not_taken():
     assert len(table.live) == 1
 
 
-def test_a_newer_incarnation_takes_the_place():
+def test_a_newer_incarnation_replaces_the_older_one():
     table = registered(registration())
     register(table, registration("10.0.0.9:1", counter=2))
     assert table.brokers["a"].broker_addrs == {0: "10.0.0.9:1"}
 
 
-def test_the_end_of_the_replaced_one_does_not_touch_its_successor():
+def test_the_end_of_a_replaced_broker_does_not_affect_its_successor():
     table = registered(registration())
     register(table, registration("10.0.0.9:1", counter=2))
     removals = table.connection_closed(MASTER)
@@ -145,7 +145,7 @@ def test_an_increment_of_one_topic_deletes_no_other():
     assert set(table.topics) == {"T1", "T2", "T3"}
 
 
-def test_the_end_of_the_last_member_takes_queues_and_cluster_along():
+def test_the_end_of_the_last_member_removes_queues_and_cluster():
     table = registered(registration(), registration("10.0.0.3:1", name="b"))
     table.unregister(BrokerKey("C", MASTER), "a")
     assert set(table.topics["T1"]) == {"b"}
@@ -160,7 +160,7 @@ def test_unregistering_an_unknown_broker_changes_nothing():
     assert table.brokers["a"].broker_addrs == {0: MASTER}
 
 
-def test_a_set_that_moved_is_not_touched_by_its_old_cluster():
+def test_a_set_that_moved_is_not_affected_by_its_old_cluster():
     table = registered(registration())
     register(table, registration(cluster="D", counter=2), now_ms=1_000)
     assert table.clusters == {"D": {"a"}}
@@ -168,14 +168,14 @@ def test_a_set_that_moved_is_not_touched_by_its_old_cluster():
     assert table.brokers["a"].broker_addrs == {0: MASTER}
 
 
-def test_a_broker_that_was_given_another_name_leaves_its_old_set():
+def test_a_renamed_broker_leaves_its_old_set():
     table = registered(registration())
     register(table, registration(name="b", counter=2))
     assert set(table.brokers) == {"b"}
     assert set(table.topics["T1"]) == {"b"}
 
 
-def test_an_older_incarnation_does_not_stay_under_another_id():
+def test_an_older_incarnation_is_removed_from_another_id():
     table = registered(registration(data_version=DataVersion(2, 1, 1)), registration(SLAVE, 1))
     assert register(table, registration(SLAVE, 0)).is_stale
     assert table.brokers["a"].broker_addrs == {0: MASTER}
@@ -203,7 +203,7 @@ def test_losing_the_master_of_an_acting_set_wipes_the_write_bit_until_it_is_back
     assert perm_of(table) == 6
 
 
-def test_write_perms_are_wiped_and_given_back_by_set():
+def test_write_permissions_are_removed_and_restored_by_set():
     table = registered(registration(), registration("10.0.0.3:1", name="b"))
     assert table.wipe_write_perm("a") == 2
     assert (perm_of(table), perm_of(table, name="b")) == (4, 6)
@@ -219,7 +219,7 @@ def test_a_silent_broker_expires_with_its_routes():
     assert set(table.brokers) == {"b"}
 
 
-def test_filter_servers_come_and_go_with_registrations():
+def test_filter_servers_are_added_and_removed_by_registrations():
     table = registered(registration(filter_servers=("10.0.0.1:30000",)))
     assert table.filter_servers == {BrokerKey("C", MASTER): ("10.0.0.1:30000",)}
     register(table, registration())
@@ -245,7 +245,7 @@ def test_a_topic_is_deleted_everywhere_or_in_one_cluster():
     assert set(table.topics) == {"T2"}
 
 
-def test_full_tables_refuse_and_keep_what_they_have():
+def test_full_tables_refuse_new_entries_and_keep_existing_ones():
     table = RouteTable(brokers_max=1, topics_max=2)
     register(table, registration())
     with pytest.raises(TableFullError, match="brokerName b: there are 1 broker sets"):
@@ -257,7 +257,7 @@ def test_full_tables_refuse_and_keep_what_they_have():
     assert set(table.topics) == {"T1", "T2"}
 
 
-def test_a_change_of_the_lowest_id_is_told_to_the_others():
+def test_a_change_of_the_lowest_id_is_announced_to_the_other_members():
     table = registered(registration(SLAVE, 2), registration("10.0.0.3:1", 3))
     change = register(table, registration(MASTER, 0)).change
     assert change is not None

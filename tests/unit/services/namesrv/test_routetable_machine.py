@@ -1,4 +1,4 @@
-"""Registrations, ends and silences in any order leave tables that agree with each other."""
+"""Registrations, unregistrations and timeouts in any order leave consistent tables."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -18,7 +18,7 @@ TOPICS = st.sets(st.sampled_from(["T1", "T2", "T3"]))
 
 
 class Tables(RuleBasedStateMachine):
-    """Checks after every step what must hold between the tables."""
+    """Checks the invariants between the tables after every step."""
 
     def __init__(self) -> None:
         super().__init__()

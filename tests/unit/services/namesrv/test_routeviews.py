@@ -1,4 +1,4 @@
-"""Replies that are made from the tables."""
+"""Replies that are built from the tables."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ def test_a_route_names_the_sets_that_serve_the_topic():
     assert route.filter_server_table == {}
 
 
-def test_an_unknown_topic_says_so_in_the_words_clients_print():
+def test_an_unknown_topic_is_reported_with_the_text_that_clients_print():
     with pytest.raises(NoRouteError, match="No topic route info in name server for the topic: X"):
         find_route(RouteTable(), "X")
 
@@ -59,7 +59,7 @@ def test_the_acting_master_stands_in_for_a_missing_one():
     assert shown == {0: addresses[2], 3: addresses[3]}
 
 
-def test_there_is_no_acting_master_for_a_set_without_it_or_with_write_rights():
+def test_a_set_without_acting_master_support_or_with_write_permission_has_no_acting_master():
     table = table_of(broker("a", broker_id=2))
     table.register_topic("T1", [QueueData("a", 4, 4, 4)])
     assert set(find_route(table, "T1", support_acting_master=True).broker_datas[0].broker_addrs) == {2}

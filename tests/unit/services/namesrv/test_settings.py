@@ -1,4 +1,4 @@
-"""Settings of the name server, and what a request may change of them."""
+"""Settings of the name server, and which of them a request may change."""
 
 import pytest
 
@@ -59,7 +59,7 @@ def test_tls_needs_a_certificate_and_can_be_switched_off():
 
 
 @pytest.mark.parametrize("name", sorted(CHANGEABLE))
-def test_names_go_to_the_wire_and_back(name: str):
+def test_names_convert_to_the_wire_and_back(name: str):
     assert snake_case(camel_case(name)) == name
 
 
@@ -73,19 +73,19 @@ def test_properties_are_shown_under_rocketmqs_names():
     assert shown["configBlackList"] == "configBlackList;configStorePath;kvConfigPath"
 
 
-def test_a_request_changes_what_may_change_and_leaves_the_unknown():
+def test_a_request_changes_what_may_change_and_ignores_unknown_names():
     settings, taken = load().changed({"waitSecondsForService": "46", "orderMessageEnable": "true", "whatever": "1"})
     assert (settings.wait_seconds_for_service, settings.order_message_enable) == (46, True)
     assert taken == {"wait_seconds_for_service": "46", "order_message_enable": "true"}
 
 
-def test_all_that_was_shown_may_be_sent_back():
+def test_all_shown_settings_may_be_sent_back():
     settings = load()
     shown = {name: text for name, text in to_properties(settings) if name not in settings.config_black_list}
     assert settings.changed(shown)[0] == settings
 
 
-def test_the_black_list_and_the_port_are_forbidden():
+def test_the_forbidden_list_and_the_port_can_not_be_changed():
     with pytest.raises(ForbiddenError, match="kvConfigPath"):
         load().changed({"kvConfigPath": "/tmp/x"})
     with pytest.raises(ForbiddenError, match="listenPort"):

@@ -13,7 +13,7 @@ def test_tags_become_their_hashes():
     assert [found.passes(code) for code in (java_hash("A"), java_hash("B"), 0)] == [True, False, False]
 
 
-def test_everything_passes_where_nothing_is_filtered():
+def test_without_a_filter_every_unit_passes():
     for found in (TagFilter.of_expression("TAG", "*"), TagFilter.of_subscription(SubscriptionData("T", sub_string=""))):
         assert (found.expression, found.codes, found.error) == ("*", None, None)
         assert found.passes(0)

@@ -1,4 +1,4 @@
-"""Options: what is read, and that nothing a caller wrote is passed over."""
+"""Options: they are parsed, and no option of the caller is ignored."""
 
 import pickle
 
@@ -57,7 +57,7 @@ def test_missing_options_have_defaults():
 
 
 @pytest.mark.parametrize(("text", "fails"), [("false", False), ("FALSE", False), ("true", True), ("True", True)])
-def test_whether_losses_fail_the_query(text: str, fails: bool) -> None:
+def test_the_option_that_makes_losses_fail_the_query(text: str, fails: bool) -> None:
     assert read_options({"kind": "messages", **LIVE, "failondataloss": text}).fail_on_data_loss is fails
 
 

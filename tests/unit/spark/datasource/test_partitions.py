@@ -22,12 +22,12 @@ def test_small_regions_of_a_broker_share_a_task():
     assert all(len({one.broker for one in task.regions}) == 1 for task in tasks)
 
 
-def test_tiny_regions_are_no_more_than_a_task_can_hold():
+def test_tiny_regions_do_not_exceed_the_limit_of_a_task():
     tasks = pack([region(1, queue_id=number) for number in range(REGIONS_MAX + 1)])
     assert [len(task.regions) for task in tasks] == [REGIONS_MAX, 1]
 
 
-def test_a_large_cluster_does_not_mean_a_task_for_each_queue():
+def test_a_large_cluster_does_not_need_a_task_for_each_queue():
     tasks = plan_regions([region(10, queue_id=number) for number in range(32_000)], 250_000)
     assert len(tasks) <= 32_000 // 1_024
     assert len(plan_regions([region(31_250, queue_id=number) for number in range(64)], 250_000)) == 64

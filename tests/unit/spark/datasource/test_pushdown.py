@@ -1,4 +1,4 @@
-"""Push-down: what a filter means in our words, and what stays Spark's."""
+"""Push-down: which filters the data source applies, and which stay with Spark."""
 
 from datetime import UTC, datetime
 
@@ -25,7 +25,7 @@ MOMENT = datetime(2026, 11, 21, 9, 30, 0, 123, tzinfo=UTC)
 MOMENT_US = 1_795_253_400_000_123
 
 
-def test_filters_of_exact_columns_are_taken_and_add_up():
+def test_filters_of_exact_columns_are_taken_and_combined():
     filters = [EqualTo(("topic",), "A"), In(("topic",), ("A", "B", None)), LessThan(("queue_id",), 4)]
     pushed, left = push_down(filters, exact=("topic", "queue_id"))
     assert left == []
@@ -34,7 +34,7 @@ def test_filters_of_exact_columns_are_taken_and_add_up():
     assert (pushed.wanted("group"), pushed.passes("group", None)) == (EVERYTHING, True)
 
 
-def test_narrowing_columns_are_taken_and_given_back():
+def test_filters_of_narrowing_columns_are_used_and_returned():
     filters = [EqualTo(("tag",), "A")]
     pushed, left = push_down(filters, exact=("topic",), narrowing=("tag",))
     assert left == filters

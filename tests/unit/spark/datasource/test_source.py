@@ -1,4 +1,4 @@
-"""The face of the data source: which reader does what, and what is refused before anybody is asked."""
+"""The entry point of the data source: the reader of each kind, and refusals before any broker is called."""
 
 import pytest
 from pyspark.sql.datasource import EqualTo
@@ -39,7 +39,7 @@ def test_each_kind_has_a_schema_and_a_reader(kind, reader):
     assert isinstance(one.reader(one.schema()), reader)
 
 
-def test_nothing_is_pushed_down_that_was_not_asked_for():
+def test_nothing_is_pushed_down_without_a_filter():
     filters = [EqualTo(("topic",), "Orders"), EqualTo(("lag",), 1)]
     assert list(source("offsets").reader(BY_KIND["offsets"]).pushFilters(filters)) == filters
     assert list(source("offsets", pushdown="true").reader(BY_KIND["offsets"]).pushFilters(filters)) == filters[1:]
@@ -60,7 +60,7 @@ def test_unsupported_streaming_options_are_refused_by_name():
         source("messages", maxMessagesPerTrigger="5").reader(BY_KIND["messages"])
 
 
-def test_only_the_kinds_own_schema_is_read():
+def test_only_the_schema_of_the_kind_is_read():
     as_spark_has_it = StructType([StructField(field.name, field.dataType, nullable=True) for field in GROUPS])
     assert isinstance(source("groups").reader(as_spark_has_it), GroupsReader)
     for other in (GROUPS[:3], StructType([*GROUPS[:-1], StructField("error", LongType())])):

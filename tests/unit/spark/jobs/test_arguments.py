@@ -41,11 +41,11 @@ def test_a_stack_file_supplies_every_argument(stack: Path) -> None:
 def test_arguments_override_the_stack_file(stack: Path) -> None:
     found = read("--data", str(stack), "--namesrv", "a:1;b:2", "--output", "/out", GANTRY_DATABASE_URL="postgresql://x")
     assert (found.namesrv, found.database, found.output) == (("a:1", "b:2"), "postgresql://x", "/out")
-    # A stack that is not needed need not run.
+    # A stack that is not needed does not have to run.
     assert read("--data", "/nowhere", "--namesrv", "a:1", "--database", "postgresql://x").namesrv == ("a:1",)
 
 
-def test_a_stack_that_does_not_run_is_reported(tmp_path: Path) -> None:
+def test_a_stopped_stack_is_reported(tmp_path: Path) -> None:
     with pytest.raises(StartupError, match="no stack runs in"):
         read("--data", str(tmp_path))
 

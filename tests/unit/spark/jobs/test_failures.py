@@ -1,4 +1,4 @@
-"""A job's errors, in one line each."""
+"""A job's errors, each in one line."""
 
 from uuid import UUID
 
@@ -28,7 +28,7 @@ def test_the_error_of_a_worker_is_found_among_all_frames() -> None:
     assert raised_in(WORKER) == "NoNameServerError: no name server answers: 127.0.0.1:39876: connection refused"
 
 
-def test_a_text_without_one_gives_its_first_line() -> None:
+def test_a_text_without_an_error_line_gives_its_first_line() -> None:
     assert raised_in("\n\n Java heap space \n\tat java.lang.X") == "Java heap space"
     assert raised_in("") == "it said nothing"
 
@@ -51,7 +51,7 @@ Caused by: java.io.IOException: error=2, No such file or directory
     assert raised_in("An error occurred while calling o54.load.") == "it said nothing"
 
 
-def test_a_master_that_is_away_is_named() -> None:
+def test_an_unreachable_master_is_named() -> None:
     text = """An error occurred while calling None.org.apache.spark.sql.classic.SparkSession.
 : java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.
 This stopped SparkContext was created at:
@@ -79,7 +79,7 @@ def test_some_errors_of_planning_are_worth_a_retry(raised: str, reason: str, cod
     assert failure_of(AnalysisException(text)) == Failure(reason, code)
 
 
-def test_a_line_is_never_a_novel() -> None:
+def test_a_long_error_is_shortened_to_a_line() -> None:
     assert len(raised_in("a.BError: " + "x" * 10_000)) == 500
 
 
@@ -103,7 +103,7 @@ def test_postgres_is_worth_another_attempt() -> None:
     assert found == Failure("Postgres can't be reached: connection refused", FAILED)
 
 
-def test_a_fault_of_our_own_is_none_of_these() -> None:
+def test_a_bug_of_ours_is_in_neither_class() -> None:
     assert failure_of(KeyError("x")) is None
 
 

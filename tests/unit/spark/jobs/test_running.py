@@ -1,4 +1,4 @@
-"""Rows and runs as others are given them, and what a rollup is about."""
+"""Rows and runs as other programs read them, and the window of a rollup."""
 
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -53,7 +53,7 @@ def test_a_run_is_shown_as_the_rest_api_does() -> None:
     assert view["started_at"] == "2026-11-21T12:34:57.789Z"
     windowed = run_view(run(window_start=NOON - timedelta(hours=1)), NOON)
     assert windowed["window"] == {"from": "2026-11-21T11:34:56.789Z", "to": "2026-11-21T12:34:56.789Z"}
-    # A clock that was set back is no negative time.
+    # A clock that was set back gives no negative duration.
     assert run_view(run(), NOON - timedelta(seconds=9))["duration_ms"] == 0
 
 
@@ -64,12 +64,12 @@ def test_a_run_is_shown_as_the_rest_api_does() -> None:
         (None, Window(NOON - timedelta(hours=1), NOON)),
     ],
 )
-def test_a_rollup_is_about_what_it_was_asked_for(of_run: datetime | None, expected: Window) -> None:
+def test_a_rollup_covers_the_requested_window(of_run: datetime | None, expected: Window) -> None:
     work: Any = SimpleNamespace(run=run(window_start=of_run), now=NOON)
     assert window_of(work) == expected
 
 
-def test_a_profile_is_of_what_was_stored_in_the_window() -> None:
+def test_a_profile_covers_messages_stored_in_the_window() -> None:
     assert limits_of(run()) == {}
     assert limits_of(run(window_start=NOON - timedelta(hours=1))) == {
         "from": "2026-11-21T11:34:56.789Z",
@@ -77,6 +77,6 @@ def test_a_profile_is_of_what_was_stored_in_the_window() -> None:
     }
 
 
-def test_a_rollup_begins_where_its_hour_and_day_do() -> None:
+def test_a_rollup_begins_at_the_start_of_its_hour_and_day() -> None:
     assert hour_of(NOON) == datetime(2026, 11, 21, 12, tzinfo=UTC)
     assert day_of(NOON) == datetime(2026, 11, 21, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""Which time a job is about: nothing of the future, and nothing unseen between two runs."""
+"""The window of a job: it never includes the future, and leaves no gap between two runs."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -22,7 +22,7 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
         (NOW - timedelta(days=3), SINCE_MAX),
     ],
 )
-def test_a_report_looks_back_to_the_one_before(before: datetime | None, since: timedelta) -> None:
+def test_a_report_begins_at_the_end_of_the_previous_one(before: datetime | None, since: timedelta) -> None:
     assert NOW - since_of(before, NOW, LagSettings()) == since
 
 

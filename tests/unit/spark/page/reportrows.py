@@ -1,4 +1,4 @@
-"""Rows, samples and runs for pages, and a strict reader of what comes out."""
+"""Rows, samples and runs for pages, and a strict parser of the result."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -104,7 +104,7 @@ def read(html: str) -> ET.Element:
 
 
 def text(html: str) -> str:
-    """Return what is read on a page, outside of charts: spaces as one."""
+    """Return the text of a page outside of charts, with each run of blanks as one."""
     return " ".join(" ".join(_words(read(html).find("body"))).split())
 
 

@@ -1,4 +1,4 @@
-"""Equal groups as one row, and which groups get a line."""
+"""Equal groups shown as one row, and the groups that get a line in a chart."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from tests.unit.spark.page.reportrows import SVG, lag, many, page, queue, read, 
 
 
 def table(html: str) -> list[list[str]]:
-    """Return the rows of the table of all groups, without those that open."""
+    """Return the rows of the table of all groups, without those that unfold."""
     rows = read(html).find(".//table[@class='overview lag']/tbody") or []
     return [[" ".join("".join(cell.itertext()).split()) for cell in row] for row in rows if len(row) > 1]
 
@@ -42,7 +42,7 @@ def test_few_groups_are_not_folded() -> None:
     assert len(table(page(many(20)))) == 20
 
 
-def test_a_fold_says_how_many_are_unknown_and_how_many_never_end() -> None:
+def test_a_fold_states_the_number_of_unknown_groups_and_of_those_without_an_end() -> None:
     rows = [stopped(f"g{index:02}", lag_messages=None if index == 3 else 5, in_rate=None) for index in range(20)]
     rows += [stopped(f"h{index}", lag_messages=5, drain_eta_s=60.0) for index in range(2)]
     (row,) = table(page([*rows, lag("other", topic="T"), stopped("last", topic="U", lag_messages=1)]))[:1]
@@ -53,7 +53,7 @@ def test_a_fold_says_how_many_are_unknown_and_how_many_never_end() -> None:
     assert table(page(never))[0][5] == "never: 25 of 30"
 
 
-def test_a_group_of_several_topics_keeps_its_section_where_others_are_folded() -> None:
+def test_a_group_of_several_topics_keeps_its_section_if_others_are_folded() -> None:
     rows = [*many(60), stopped("warehouse-eu-0000", topic="B")]
     sections = [
         found.findtext("summary/h3/bdi") for found in read(page(rows)).iter("details") if found.get("class") == "group"
@@ -62,7 +62,7 @@ def test_a_group_of_several_topics_keeps_its_section_where_others_are_folded() -
     assert "20 groups orders.created" in table(page(rows))[0][0]
 
 
-def test_a_very_large_fold_counts_what_it_leaves_out() -> None:
+def test_a_very_large_fold_counts_the_omitted_groups() -> None:
     html = page(many(900))
     said = text(html)
     assert "The 300 groups" in said
@@ -71,7 +71,7 @@ def test_a_very_large_fold_counts_what_it_leaves_out() -> None:
     assert len(html.encode()) < 1_000_000
 
 
-def test_the_past_is_read_of_what_the_table_shows_first() -> None:
+def test_histories_are_read_for_the_first_rows_of_the_table() -> None:
     rows = [
         lag("late", lag_messages=9, lag_seconds=9_000.0), stopped("short", topic="T", lag_seconds=5.0),
         lag("slow", verdict="LAGGING", lag_messages=7, lag_seconds=7_000.0), unknown("lost"),
@@ -82,7 +82,7 @@ def test_the_past_is_read_of_what_the_table_shows_first() -> None:
     assert charted_pairs([queue(rows[0], "a", 0), rows[0]], 9) == [("late", "ORDERS")]
 
 
-def test_charts_are_in_the_tables_order_and_of_equal_groups_there_is_one() -> None:
+def test_charts_have_the_order_of_the_table_and_equal_groups_share_one() -> None:
     rows = [*many(60), stopped("alone", topic="T", lag_seconds=9_999.0)]
     past = [sample for group, topic in charted_pairs(rows, 20) for sample in samples(group, [1, 2, 3], topic=topic)]
     titles = [title for title in figures(page(rows, history=past)) if " · " in title]
@@ -103,7 +103,7 @@ def test_the_last_point_of_a_line_is_the_number_of_the_table() -> None:
     past = samples("billing", [*range(100, 400)])
     assert table(page([row]))[0][1:3] == ["777", "1 min 30 s"]
     assert last_points(row, past) == ["777", "1 min 30 s"]
-    # Samples that are younger than this row: its broker was read before others.
+    # These samples are newer than this row: its broker was read before others.
     early = {**row, "as_of": "2026-11-22T09:29:00.000Z"}
     assert last_points(early, past) == ["777", "1 min 30 s"]
     said = [found.findtext(f"{SVG}desc") or "" for found in read(page([early], history=past)).iter(f"{SVG}svg")]

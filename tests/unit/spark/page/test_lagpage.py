@@ -1,4 +1,4 @@
-"""The lag report's page: its sentences, its order, and unknown things, which are never numbers."""
+"""The lag report's page: its sentences, its order, and unknown values, which are never shown as numbers."""
 
 import re
 from decimal import Decimal
@@ -18,14 +18,14 @@ def lead(html: str) -> str:
     return read(html).findtext(".//p[@class='lead']") or ""
 
 
-def test_nothing_lags() -> None:
+def test_a_report_without_a_lag() -> None:
     html = page([lag("a"), lag("b", lag_messages=3, lag_seconds=0.4)], history=samples("a", [0] * 50))
     assert headline(html) == "Nothing is behind."
     assert lead(html) == "All 2 groups keep up: 3 messages are on their way. There is nothing to do."
     said = text(html)
     assert "What to do" not in said
     assert "The worst groups" not in said
-    assert "Lag over time" not in said  # A line at zero.
+    assert "Lag over time" not in said  # The chart shows a line at zero.
     assert lead(page([lag("a")])) == "The one group has consumed everything. There is nothing to do."
 
 
@@ -50,13 +50,13 @@ def test_the_worst_group_comes_first_with_advice() -> None:
     assert order == ["billing", "slow", "lost", "fine"]
 
 
-def test_one_group_behind_is_spoken_of_as_one() -> None:
+def test_one_group_behind_is_described_in_the_singular() -> None:
     html = page([stopped()])
     assert headline(html) == "The only group is behind."
     assert lead(html).startswith("It is billing on ORDERS")
 
 
-def test_a_retry_loop_is_behind_while_nothing_waits() -> None:
+def test_a_retry_loop_is_behind_even_if_no_message_waits() -> None:
     assert headline(page([lag(verdict="RETRY_LOOP", cause="3 messages came back")])) == "The only group is behind."
 
 
@@ -133,18 +133,18 @@ def test_a_message_that_the_filter_keeps_out_does_not_wait() -> None:
     assert why in text(html)
 
 
-def test_when_it_is_over() -> None:
+def test_the_expected_end_of_a_lag() -> None:
     draining = {"drain_eta_s": 600.0, "drain_eta_low_s": 480.0, "drain_eta_high_s": 900.0}
     assert "10 min (8 min to 15 min)" in text(page([stopped(**draining)]))
     assert "never, at these rates" in text(page([stopped()]))
     assert "now: at any moment" in text(page([stopped(retention_left_s=-5.0)]))
     assert "too few samples yet" in text(page([stopped(in_rate=None, out_rate=None)]))
-    # A forecast looks behind the last move only.
+    # A forecast uses only the time after the last reset of offsets.
     just_moved = stopped(in_rate=1.0, out_rate=5.0, evidence={"moved_s": 9.0})
     assert "never, at these rates" not in text(page([just_moved]))
 
 
-def test_the_forecast_is_held_against_what_came() -> None:
+def test_the_forecast_is_compared_with_the_actual_lag() -> None:
     grew = [100 + 10 * index for index in range(41)]
     said = text(page([stopped(lag_messages=500)], history=samples("billing", grew)))
     assert "Forecast of 09:25 for 09:30 UTC: 500. Actual: 500, as forecast." in said
@@ -166,7 +166,7 @@ def test_the_report_itself_is_the_last_sample() -> None:
     assert [row.findtext("td") for row in figure.findall(".//tbody/tr")] == ["7", "1,204"]
 
 
-def test_ages_are_counted_by_queue_where_they_are_known() -> None:
+def test_ages_are_counted_by_queue_if_they_are_known() -> None:
     row = stopped()
     ages = (30.0, 59.0, 7_500.0, None)
     queues = [queue(row, "broker-a", number, lag_seconds=age) for number, age in enumerate(ages)]

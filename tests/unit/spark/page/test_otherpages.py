@@ -97,7 +97,7 @@ def test_a_count_with_missing_samples_is_a_lower_bound() -> None:
     assert cells(html)[1][5:] == ["unknown: no samples", EMPTY_CELL]
 
 
-def test_the_finest_unit_that_can_be_seen_is_shown() -> None:
+def test_the_finest_visible_unit_is_shown() -> None:
     hours = [flow(hour, "A", 1) for hour in range(24)]
     minutes = [{**flow(hour, "A", 1, unit="minute"), "bucket_at": f"2026-11-22T{hour:02}:{minute:02}:00Z"}
                for hour in range(24) for minute in range(60)]  # fmt: skip
@@ -106,7 +106,7 @@ def test_the_finest_unit_that_can_be_seen_is_shown() -> None:
     assert "There is nothing to show." in text(throughput([]))
 
 
-def test_a_bucket_that_nobody_looked_at_is_a_hole_and_one_partly_seen_a_lower_bound() -> None:
+def test_a_bucket_without_samples_is_a_gap_and_a_partial_one_a_lower_bound() -> None:
     html = throughput([flow(5, "A", 10), flow(8, "A", 20)])
     assert "At least 30 messages came in" in text(html)
     html = throughput([{**flow(7, "A", 10), "covered_s": 3_600.0}, {**flow(8, "A", 20), "covered_s": 1_200.0}])
@@ -125,7 +125,7 @@ def test_unreadable_messages_are_counted_separately_and_last() -> None:
     assert named == {"Tags": ["UA", "? unknown"], "Body sizes": ["empty", "1 KiB to 2 KiB", "? unknown"]}
 
 
-def test_rates_are_means_of_what_is_known_and_peaks_have_their_moment() -> None:
+def test_rates_are_means_of_known_values_and_peaks_have_their_time() -> None:
     html = throughput([
         {**flow(7, "A", 3_600), "covered_s": 3_600.0, "rate_max": 5.0},
         {**flow(8, "A", 3_600), "covered_s": 1_800.0, "rate_max": 8.0},
@@ -139,7 +139,7 @@ def test_rates_are_means_of_what_is_known_and_peaks_have_their_moment() -> None:
     assert "peak in ≥ 8.0/s (Nov 22 08:00)" in text(html)
 
 
-def test_peaks_of_several_groups_are_not_added_up_and_unknown_ones_are_no_number() -> None:
+def test_peaks_of_several_groups_are_not_summed_and_unknown_ones_are_no_number() -> None:
     several = [{**flow(7, "A", 10, group), "rate_max": peak} for group, peak in (("g", 3.0), ("h", 4.0), ("i", None))]
     several.append({**flow(8, "A", 10, "h"), "rate_max": 9.0})
     html = throughput([flow(7, "A", 30), *several])

@@ -1,4 +1,4 @@
-"""Since when a group is behind and who has its queues, as pages say it; rows of older versions say nothing of either."""
+"""Start of a lag and owners of queues on pages; rows of older versions contain neither."""
 
 from spark.page.formatting import EMPTY_CELL
 from tests.unit.spark.page.reportrows import lag, page, queue, read, stopped, text
@@ -26,7 +26,7 @@ def test_a_late_group_has_its_start_and_its_clients() -> None:
     assert owner_cells(html) == ["c1 at 10.0.0.1", "unknown", "nobody", EMPTY_CELL]
 
 
-def test_a_beginning_that_was_not_seen_is_no_moment() -> None:
+def test_an_unobserved_start_is_not_shown_as_a_time() -> None:
     row = stopped(behind_since=None, evidence={"behind_at_latest": "2026-11-21T09:30:00+00:00"})
     assert "Behind since before 2026-11-21 09:30:00 UTC" in text(page([row]))
     assert "Behind since unknown : there are no samples of the time in which it fell behind" in text(page([stopped()]))

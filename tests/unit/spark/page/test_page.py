@@ -1,4 +1,4 @@
-"""Pages as a whole: nothing runs, nothing is fetched, whatever names say; well-formed and small for any number of rows."""
+"""Pages as a whole: no script and no request for any names; well-formed, and small for any number of rows."""
 
 import re
 from typing import Any
@@ -39,7 +39,7 @@ def evil_pages() -> list[tuple[str, list[dict[str, Any]]]]:
 
 
 @pytest.mark.parametrize(("job", "rows"), evil_pages(), ids=lambda value: value if isinstance(value, str) else "")
-def test_nothing_runs_and_nothing_is_fetched_whatever_names_say(job: str, rows: list[dict[str, Any]]) -> None:
+def test_no_script_runs_and_no_request_is_made_for_any_names(job: str, rows: list[dict[str, Any]]) -> None:
     html = page(rows, job=job, history=samples(EVIL, list(range(40)), topic=EVIL), run={"id": EVIL})
     read(html)
     for tag, attributes in Seen(html).elements:
@@ -56,7 +56,7 @@ def test_nothing_runs_and_nothing_is_fetched_whatever_names_say(job: str, rows: 
 
 
 @pytest.mark.parametrize("letter", ["\x00", "\x1b[31m", "\u202e", "\ud800", "\x85", "\u2028", "\ufffe", "\x7f"])
-def test_letters_that_break_or_turn_a_page_are_spelled_out(letter: str) -> None:
+def test_characters_that_break_or_reverse_a_page_are_escaped(letter: str) -> None:
     name = f"a{letter}b"
     html = page([stopped(name, top_tags=[{"tag": name, "messages": 1}])], history=samples(name, list(range(40))))
     html.encode()
@@ -65,12 +65,12 @@ def test_letters_that_break_or_turn_a_page_are_spelled_out(letter: str) -> None:
     assert f"a\\u{{{ord(letter[0]):x}}}{letter[1:]}b" in text(html)
 
 
-def test_other_writing_stays_as_it_is() -> None:
+def test_other_scripts_are_unchanged() -> None:
     assert "订单 🚀 ünïcode" in text(page([stopped("订单 🚀 ünïcode")]))
 
 
 @pytest.mark.parametrize("groups", [300, 1_200])
-def test_a_page_of_many_groups_stays_small_and_counts_what_it_leaves_out(groups: int) -> None:
+def test_a_page_of_many_groups_stays_small_and_counts_the_omitted_ones(groups: int) -> None:
     rows = []
     for index in range(groups):
         name = f"group-{index}-{'x' * 40}"
@@ -112,7 +112,7 @@ def test_charts_have_a_title_a_description_and_a_table() -> None:
         assert figure.find("details/div/table/tbody/tr") is not None
 
 
-def test_colours_are_all_named_for_the_dark() -> None:
+def test_all_colours_have_a_dark_variant() -> None:
     row = stopped()
     rows = [row, queue(row, "broker-a", 0), unknown(), lag("slow", verdict="LAGGING", lag_messages=5, lag_seconds=9.0)]
     root = read(page(rows, history=samples("billing", list(range(100)))))
@@ -129,7 +129,7 @@ def test_colours_are_all_named_for_the_dark() -> None:
     assert "@media print" in style
 
 
-def test_the_page_says_when_and_which_run() -> None:
+def test_the_page_shows_the_time_and_the_run() -> None:
     said = text(page([lag()]))
     assert "As of 2026-11-22 09:30:00 UTC · Made 2026-11-22 09:30:00 UTC in 4.2 s · Run 0199aa10" in said
     window = {"from": "2026-11-21T00:00:00.000Z", "to": "2026-11-22T00:00:00.000Z"}

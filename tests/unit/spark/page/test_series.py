@@ -1,4 +1,4 @@
-"""Samples brought down to a picture, and forecasts of them."""
+"""Samples thinned to the size of a chart, and forecasts made from them."""
 
 from datetime import datetime, timedelta
 
@@ -18,7 +18,7 @@ def test_samples_are_sorted_and_by_group_and_topic() -> None:
     assert list(found) == [("a", "ORDERS"), ("b", "ORDERS")]
 
 
-def test_a_long_time_without_samples_is_a_hole() -> None:
+def test_a_long_time_without_samples_is_a_gap() -> None:
     assert [lag for _, lag in read_history(samples("a", [1, 2], every_s=600))["a", "ORDERS"].lags] == [1, 2]
     assert [lag for _, lag in read_history(samples("a", [1, 2, 3], every_s=700))["a", "ORDERS"].lags] == [
         1,
@@ -29,7 +29,7 @@ def test_a_long_time_without_samples_is_a_hole() -> None:
     ]
 
 
-def test_no_line_and_no_forecast_leads_over_a_move_of_offsets() -> None:
+def test_no_line_and_no_forecast_crosses_a_reset_of_offsets() -> None:
     sinks = [1_000.0 - 10 * number for number in range(20)]
     history = [
         {
@@ -48,7 +48,7 @@ def test_no_line_and_no_forecast_leads_over_a_move_of_offsets() -> None:
     assert (made.expected, made.actual) == pytest.approx((810.0, 810.0))
 
 
-def test_thinning_keeps_peaks_holes_and_the_end() -> None:
+def test_thinning_keeps_peaks_gaps_and_the_end() -> None:
     lags: list[float | None] = [1.0] * 10_000
     lags[4_321], lags[7_000], lags[-1] = 99.0, None, 5.0
     kept = [lag for _, lag in thinned(points(lags))]
@@ -65,17 +65,17 @@ def test_a_forecast_is_a_line_through_the_first_half() -> None:
     assert (made.start, made.expected, made.actual) == (10.0, 20.0, 20.0)
     sinking = forecast(points([*[100.0 - 9 * index for index in range(11)], *[50.0] * 10]))
     assert sinking is not None
-    assert sinking.expected == 0.0  # There is no lag below none.
+    assert sinking.expected == 0.0  # A lag is never negative.
 
 
-def test_no_forecast_of_too_little() -> None:
+def test_too_few_samples_give_no_forecast() -> None:
     assert forecast([]) is None
     assert forecast(points([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])) is None
     assert forecast(points([*[1.0] * 20, None])) is None
     assert forecast(points([*[None] * 20, *[1.0] * 20])) is None
 
 
-def test_a_band_goes_from_the_lag_to_none_or_to_the_horizon() -> None:
+def test_a_band_goes_from_the_lag_to_zero_or_to_the_horizon() -> None:
     def band(low: float, high: float, horizon: float) -> list[tuple[float, float, float]]:
         def after(moment: datetime) -> float:
             return (moment - NOW).total_seconds()

@@ -1,4 +1,4 @@
-"""Cron expressions as crontab means them, and what is due when nobody looked for a while."""
+"""Cron expressions with the meaning of crontab, and the times that are due after a pause."""
 
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -39,7 +39,7 @@ def following(text: str, count: int = 3, *, start: datetime = NOON, timezone: st
         ("0 3 1 * *", ["Tue 01 03:00", "Fri 01 03:00", "Mon 01 03:00"]),
     ],
 )
-def test_fields_mean_what_crontab_says(text: str, expected: list[str]) -> None:
+def test_fields_have_the_meaning_of_crontab(text: str, expected: list[str]) -> None:
     assert following(text) == expected
 
 
@@ -47,7 +47,7 @@ def test_hours_are_those_of_the_zone() -> None:
     assert following("0 3 * * *", 1, timezone="Asia/Shanghai") == ["Sat 21 19:00"]
 
 
-def test_a_night_without_that_hour_does_not_stop_anything() -> None:
+def test_a_night_without_the_scheduled_hour_delays_nothing() -> None:
     # Clocks go from 02:00 to 03:00 on 28 March 2027 in Berlin.
     start = datetime(2027, 3, 27, 12, tzinfo=ZoneInfo("Europe/Berlin"))
     assert following("30 2 * * *", 2, start=start, timezone="Europe/Berlin")[1].startswith("Mon 29")
@@ -82,7 +82,7 @@ def test_an_invalid_time_zone_is_refused_by_name(text: str) -> None:
         ("0 0 29 2 *", datetime(2024, 2, 29, tzinfo=UTC)),
     ],
 )
-def test_the_time_before(text: str, before: datetime) -> None:
+def test_the_previous_time(text: str, before: datetime) -> None:
     assert last_before(parse_cron(text, "UTC"), NOON) == before
 
 

@@ -48,7 +48,7 @@ def chosen(*queued: QueuedRun, busy: tuple[str, ...] = (), slots: int = 2) -> li
     return [found.id.int for found in choose(queued, busy=busy, slots=slots, first_ms=1_000, max_ms=60_000)]
 
 
-def test_one_run_a_job_in_the_order_of_the_queue() -> None:
+def test_one_run_for_each_job_in_the_order_of_the_queue() -> None:
     assert chosen(waiting(1), waiting(2), waiting(3, "backlog_profile")) == [1, 3]
 
 
@@ -59,7 +59,7 @@ def test_runs_beyond_the_limit_wait() -> None:
     assert chosen(*many, slots=-1) == []
 
 
-def test_a_job_that_runs_is_left_alone() -> None:
+def test_a_running_job_is_not_started_again() -> None:
     assert chosen(waiting(1), waiting(2, "backlog_profile"), busy=("lag_report",)) == [2]
 
 
@@ -74,7 +74,7 @@ def test_pauses_double_up_to_a_limit() -> None:
 
 
 def test_a_run_without_a_failure_does_not_wait() -> None:
-    # A failed run that somebody asked for again has attempts behind it, and no failure it has to wait for.
+    # A failed run that a user requested again has attempts, but no failure that it must wait for.
     assert is_due(waiting(1, attempt=7), first_ms=1_000, max_ms=5_000)
     assert is_due(waiting(1, attempt=0, since_failure_ms=0), first_ms=1_000, max_ms=5_000)
 
@@ -105,7 +105,7 @@ def test_exit_codes(code: int, ending: Ending) -> None:
         (Ending.PERMANENT, 1, RetryDecision("failed", requeue=False)),
     ],
 )
-def test_another_attempt_only_where_it_may_help(ending: Ending, attempt: int, verdict: RetryDecision) -> None:
+def test_a_run_is_retried_only_if_a_retry_may_help(ending: Ending, attempt: int, verdict: RetryDecision) -> None:
     assert decide_after(Ended(run(1, attempt=attempt), ending, "why"), attempts_max=3) == verdict
 
 
@@ -114,7 +114,7 @@ LEAD = timedelta(seconds=30)
 
 
 def ahead(*seconds: float | None, done_for: datetime | None = None, lead: timedelta = LEAD) -> UpcomingRun | None:
-    """Decide at noon, where job-0, job-1, … are due in so many seconds."""
+    """Decide at noon; job-0, job-1, … are due in the given numbers of seconds."""
     next_at = {
         f"job-{number}": None if after is None else NOON + timedelta(seconds=after)
         for number, after in enumerate(seconds)
@@ -122,18 +122,18 @@ def ahead(*seconds: float | None, done_for: datetime | None = None, lead: timede
     return decide_ahead(next_at, now=NOON, lead=lead, done_for=done_for)
 
 
-def test_a_worker_is_made_ready_for_the_job_that_comes_first_within_the_lead() -> None:
+def test_a_worker_is_prepared_for_the_next_job_within_the_lead_time() -> None:
     assert ahead(31, None, 30) == UpcomingRun("job-2", NOON + LEAD)
     assert ahead(20, 10, None) == UpcomingRun("job-1", NOON + timedelta(seconds=10))
     assert ahead(30.001, None) is None
     assert ahead() is None
 
 
-def test_it_is_made_ready_once_for_each_time() -> None:
+def test_a_worker_is_prepared_once_for_each_time() -> None:
     assert ahead(10, 20, done_for=NOON + timedelta(seconds=10)) is None
     assert ahead(10, done_for=NOON - timedelta(minutes=15)) == UpcomingRun("job-0", NOON + timedelta(seconds=10))
 
 
-def test_a_due_time_and_a_lead_of_zero_need_no_worker_ahead() -> None:
+def test_a_due_job_and_a_lead_of_zero_need_no_prepared_worker() -> None:
     assert ahead(0, -10) is None
     assert ahead(0.001, lead=timedelta()) is None

@@ -1,4 +1,4 @@
-"""Settings of the scheduler: from a file and the environment, wrong ones refused by name."""
+"""Settings of the scheduler: from a file and the environment; invalid ones are rejected by name."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ def load(file: str | None = None, **environment: str) -> SchedulerSettings:
     return load_settings(SchedulerSettings, service="scheduler", environment=prefixed, file=file)
 
 
-def test_the_defaults_are_whole() -> None:
+def test_the_defaults_are_valid() -> None:
     settings = load()
     settings.check()
     assert all(settings.cron_of(job) and settings.timeout_ms_of(job) for job in JOBS)
@@ -74,11 +74,11 @@ def test_a_job_gets_the_paths_of_credentials() -> None:
     assert "--access-file" not in job_arguments(load(), run(5, "lag_report"))
 
 
-async def test_a_scheduler_does_not_start_with_credentials_that_are_none(tmp_path: Path) -> None:
+async def test_a_scheduler_does_not_start_with_invalid_credentials(tmp_path: Path) -> None:
     file = tmp_path / "access"
     file.write_text("HIDDEN")
     settings = SchedulerSettings(database_url="postgresql://nowhere/g", access_file=str(file))
-    lifecycle: Any = None  # It does not come so far.
+    lifecycle: Any = None  # The scheduler never gets that far.
     with pytest.raises(
         StartupError, match=rf"^access_file: {file}: its content is not ACCESS_KEY:SECRET_KEY"
     ) as caught:
@@ -101,13 +101,13 @@ def test_a_job_gets_its_addresses_but_no_secret() -> None:
     assert "--alert-raise-after-ms" not in job_arguments(settings, run(5, "backlog_profile"))
 
 
-def test_logs_are_on_this_machine_wherever_results_go() -> None:
+def test_logs_are_on_this_machine_wherever_results_are_stored() -> None:
     assert load(output="/var/reports").log_folder == "/var/reports"
     assert load(output="s3a://bucket/reports").log_folder == ".gantry/reports"
     assert load(output="s3a://bucket/reports", logs="/var/log/reports").log_folder == "/var/log/reports"
 
 
-def test_a_run_gets_the_runs_whose_files_it_removes() -> None:
+def test_a_run_is_told_the_runs_whose_files_it_removes() -> None:
     old = PrunedRun(UUID(int=7), "backlog_profile")
     arguments = job_arguments(load(output="s3a://bucket/reports"), run(1), [old])
     assert arguments[-2:] == ("--remove", "backlog_profile/00000000-0000-0000-0000-000000000007")

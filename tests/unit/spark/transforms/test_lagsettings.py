@@ -1,4 +1,4 @@
-"""Thresholds that can't be meant are refused before anything is read."""
+"""Invalid thresholds are rejected before any data is read."""
 
 import dataclasses
 
@@ -23,7 +23,7 @@ def test_the_defaults_can_be_meant():
         ("stall_min_s", 601.0, "stall_min_s: 601.0 is longer than the window of 600.0"),
     ],
 )
-def test_others_are_refused_by_name_and_reason(name, value, reason):
+def test_invalid_thresholds_are_refused_by_name_and_reason(name, value, reason):
     with pytest.raises(ValueError, match=reason):
         dataclasses.replace(LagSettings(), **{name: value}).check()
 

@@ -1,4 +1,4 @@
-"""What `gantry up` starts, read as a table."""
+"""The processes that `gantry up` starts, as a table."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def test_an_ipv6_address_is_written_in_brackets() -> None:
     assert [service.arguments[1] for service in stack.services()] == ["[::1]:9876", "[::1]:10911", "[::1]:8080"]
 
 
-def test_stacks_a_step_apart_never_meet() -> None:
+def test_stacks_one_port_step_apart_share_no_port() -> None:
     used: set[int] = set()
     for base in range(0, 20_000, 1_000):
         ports = [port for ports in listens(layout(port_base=base, brokers=BROKERS_MAX)).values() for port in ports]

@@ -1,4 +1,4 @@
-"""The embedded Postgres' places, without starting one."""
+"""The embedded Postgres' folders and sockets, without starting one."""
 
 import os
 from pathlib import Path
@@ -27,7 +27,7 @@ def test_a_long_path_gets_a_short_socket_folder_of_its_own(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("name", ["a,b", "my stack", "100%", "q?x=1", "é"])
-def test_signs_with_a_meaning_elsewhere_are_kept_out_of_the_socket_path(name: str) -> None:
+def test_characters_with_a_special_meaning_are_kept_out_of_the_socket_path(name: str) -> None:
     folder = socket_folder(Path("/srv") / name, ServerUser("postgres", 101, 101))
     assert folder.parent == Path("/tmp")
 
@@ -38,7 +38,7 @@ def test_roots_runtime_folder_is_closed_to_another_user(monkeypatch: pytest.Monk
     assert socket_folder(LONG, ServerUser("postgres", 101, 101)).parent == Path("/tmp")
 
 
-def test_the_server_listens_on_no_port_and_keeps_its_promises() -> None:
+def test_the_server_listens_on_no_port_and_has_safe_settings() -> None:
     postgres = EmbeddedPostgres(Path("/d/postgres"), Path("/d/run"), Path("/bin"), None)
     assert "listen_addresses=" in postgres.command
     assert "fsync=on" in postgres.command

@@ -1,4 +1,4 @@
-"""What is said about the disk before anything starts."""
+"""Checks of the disk before `gantry up` starts any process."""
 
 from pathlib import Path
 

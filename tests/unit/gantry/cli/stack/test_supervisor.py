@@ -1,4 +1,4 @@
-"""The supervisor's decisions: how long it waits, what it says, what it stops first."""
+"""The supervisor's decisions: how long it waits, what it prints, and which process it stops first."""
 
 import signal
 from pathlib import Path
@@ -25,7 +25,7 @@ def test_an_exit_code_is_described() -> None:
     assert how_it_ended(-63) == "was ended by signal 63"
 
 
-def test_the_stop_goes_by_rank_and_not_by_the_order_of_the_start() -> None:
+def test_processes_stop_by_rank_and_not_in_start_order() -> None:
     started = [child("namesrv-0", 2), child("broker-a", 1), child("postgres", 3), child("broker-b", 1), child("gw", 0)]
     names = [[member.spec.name for member in group] for group in stop_groups(started)]
     assert names == [["gw"], ["broker-a", "broker-b"], ["namesrv-0"], ["postgres"]]

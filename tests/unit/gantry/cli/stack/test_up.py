@@ -1,4 +1,4 @@
-"""What `gantry up` decides before it starts anything."""
+"""Decisions of `gantry up` before it starts any process."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from gantry.cli.stack.layout import Layout, StackOptions
 
 
 def started(*, scheduler: bool) -> tuple[list[str], list[str]]:
-    """Return what is started for reports, and what is said."""
+    """Return the services that are started for reports, and the printed lines."""
     said: list[str] = []
     options = StackOptions(data=Path("/nowhere"), scheduler=scheduler)
     stack = up._Stack(options, Layout(options, exists=lambda path: False), {}, said.append)
@@ -33,7 +33,7 @@ def test_the_stack_starts_without_reports_if_they_are_not_installed(
     assert "pip install 'gantry-mq[server,spark]'" in said[0]
 
 
-def test_the_scheduler_is_given_the_database_where_ps_does_not_show_it() -> None:
+def test_the_scheduler_gets_the_database_through_the_environment() -> None:
     options = StackOptions(data=Path("/nowhere"), database_url="postgresql://u:secret@db/g")
     layout = Layout(options, exists=lambda path: False)
     stack: Any = up._Stack(options, layout, {"PATH": "/bin"}, print)

@@ -1,4 +1,4 @@
-"""Brokers that keep groups and offsets, behind the scripted transport."""
+"""Brokers that store groups and offsets, behind the scripted transport."""
 
 from collections import defaultdict
 
@@ -11,7 +11,7 @@ from tests.support.scriptedpeer import Deed, ScriptedCluster, ScriptedTransport,
 
 
 class GroupBrokers:
-    """All brokers of a scripted cluster, sharing one table of members and one of offsets."""
+    """All brokers of a scripted cluster, with one common table of members and one of offsets."""
 
     def __init__(self, transport: ScriptedTransport) -> None:
         self.members: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))

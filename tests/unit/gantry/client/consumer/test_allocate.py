@@ -1,4 +1,4 @@
-"""How queues are shared out."""
+"""Sharing of queues among the members of a group."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,7 +28,7 @@ def test_every_queue_has_exactly_one_owner(queue_count: int, member_count: int):
 
 @settings(deadline=None, max_examples=50)
 @given(st.integers(0, 64), st.integers(1, 20), st.integers(0, 19))
-def test_the_share_is_what_rocketmq_computes(queue_count: int, member_count: int, index: int):
+def test_the_share_equals_that_of_rocketmq(queue_count: int, member_count: int, index: int):
     index %= member_count
     mod = queue_count % member_count
     size = 1 if queue_count <= member_count else queue_count // member_count + (index < mod)

@@ -1,4 +1,4 @@
-"""The window on a queue: what may be committed, and what comes again."""
+"""The window on a queue: which offset may be committed, and which messages are delivered again."""
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +14,7 @@ def window(*offsets: int, next_offset: int, start: int = 40) -> ProcessQueue:
     return queue
 
 
-def test_an_empty_window_commits_where_it_pulls_next():
+def test_an_empty_window_commits_its_next_pull_offset():
     assert ProcessQueue(7).commit_point == 7
 
 
@@ -45,7 +45,7 @@ def test_a_repeated_or_unknown_ack_differs_from_the_first_one():
     assert not queue.ack(99)
 
 
-def test_room_ends_with_messages_bytes_and_span():
+def test_room_is_limited_by_messages_bytes_and_span():
     queue = window(40, 41, next_offset=42)
     assert queue.has_room()
     assert not queue.has_room(messages_max=2)
@@ -55,7 +55,7 @@ def test_room_ends_with_messages_bytes_and_span():
     assert not queue.has_room()
 
 
-def test_overdue_messages_are_named_once_until_they_are_late_again():
+def test_overdue_messages_are_returned_once_until_they_are_overdue_again():
     queue = window(40, 41, next_offset=42)
     queue.ack(40)
     assert queue.overdue(now_ms=99, timeout_ms=100) == []
@@ -67,14 +67,14 @@ def test_overdue_messages_are_named_once_until_they_are_late_again():
     assert not queue.holds(40)
 
 
-def test_a_restart_forgets_the_window():
+def test_a_restart_clears_the_window():
     queue = window(40, 41, next_offset=42)
     queue.restart_at(1_000)
     assert (queue.commit_point, queue.in_flight_count, queue.in_flight_bytes, queue.span) == (1_000, 0, 0, 0)
     assert not queue.ack(40)
 
 
-def test_offsets_below_the_next_one_are_our_bug():
+def test_offsets_below_the_next_one_raise_an_assertion_error():
     queue = window(40, next_offset=41)
     with pytest.raises(AssertionError):
         queue.add([(40, 1)], 42, now_ms=0)
@@ -83,7 +83,7 @@ def test_offsets_below_the_next_one_are_our_bug():
 
 
 class Windows(RuleBasedStateMachine):
-    """The model: the set of what is delivered and not acked."""
+    """The model: the set of delivered messages that are not acknowledged."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ TestWindows.settings = settings(max_examples=20, stateful_step_count=20, deadlin
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.integers(0, 30), unique=True))
-def test_acked_in_any_order_all_is_committed(order: list[int]):
+def test_acknowledged_in_any_order_all_is_committed(order: list[int]):
     queue = ProcessQueue(0)
     queue.add([(offset, 1) for offset in sorted(order)], 31, now_ms=0)
     for offset in order:

@@ -61,14 +61,14 @@ async def test_found_messages_come_with_the_next_offset(consumer, transport):
     }
 
 
-async def test_more_than_other_brokers_would_give(consumer, transport):
+async def test_a_pull_may_return_more_than_other_brokers_would_give(consumer, transport):
     transport.at("a:10911", {PULL: found("A")})
     await consumer.pull(QUEUE, 42, max_messages=32, wide_messages=256)
     (request,) = transport.sent(PULL)
     assert (request.ext_fields["maxMsgNums"], request.ext_fields["gantryMaxMsgNums"]) == ("32", "256")
 
 
-async def test_tags_with_an_equal_hash_are_left_out(consumer, transport):
+async def test_tags_with_an_equal_hash_are_filtered_out(consumer, transport):
     transport.at("a:10911", {PULL: found("Aa", "BB")})
     result = await consumer.pull(QUEUE, 42, expression="Aa")
     assert [message.tag for message in result.messages()] == ["Aa"]
@@ -87,7 +87,7 @@ async def test_an_empty_pull_has_a_status_and_a_next_offset(consumer, transport,
     assert list(result.messages()) == []
 
 
-async def test_a_held_pull_may_take_its_time_and_five_seconds_more(consumer, transport):
+async def test_a_held_pull_may_take_its_hold_time_and_five_seconds_more(consumer, transport):
     transport.latency_s["a:10911"] = 19
     transport.at("a:10911", {PULL: found("A")})
     result = await consumer.pull(QUEUE, 42, suspend_ms=15_000)
@@ -115,7 +115,7 @@ async def test_an_answer_without_its_fields_is_an_error_with_its_sender(consumer
     ("options", "field"),
     [({"offset": -1}, "offset"), ({"max_messages": 0}, "max_messages"), ({"expression": "||"}, "filter")],
 )
-async def test_arguments_that_can_not_be_are_refused(consumer, options, field):
+async def test_invalid_arguments_are_refused(consumer, options, field):
     options = {"offset": 0, **options}
     with pytest.raises(InvalidArgumentError, match=field):
         await consumer.pull(QUEUE, options.pop("offset"), **options)
@@ -132,7 +132,7 @@ async def test_an_unavailable_broker_is_looked_up_once(consumer, cluster, transp
     assert len(transport.sent(RequestCode.GET_ROUTEINFO_BY_TOPIC)) == asked
 
 
-async def test_a_slave_is_read_where_it_was_asked_for_or_where_there_is_no_master(consumer, cluster, transport):
+async def test_a_slave_is_read_if_requested_or_if_there_is_no_master(consumer, cluster, transport):
     cluster.routes["T"] = TopicRoute((QueueData("a", 2, 2, 6),), (BrokerData("C", "a", {0: "a:10911", 1: "s:1"}),))
     transport.at("s:1", {PULL: found("A")})
     assert (await consumer.pull(QUEUE, 42, broker_id=1)).status is PullStatus.FOUND
@@ -158,7 +158,7 @@ async def test_offsets_are_asked_of_the_master(consumer, groups, transport):
 
 
 @pytest.mark.parametrize(("answer", "expected"), [("1700", 1700), ("-1", None)])
-async def test_the_earliest_store_time_may_not_be(consumer, transport, answer, expected):
+async def test_the_earliest_store_time_may_be_missing(consumer, transport, answer, expected):
     def script(request: RemotingCommand) -> Deed:
         return ok(request, ext={"timestamp": answer})
 

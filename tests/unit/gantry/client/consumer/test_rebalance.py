@@ -1,4 +1,4 @@
-"""Membership in a group: shares, first offsets, changes, and what is committed when."""
+"""Membership in a group: shares, first offsets, changes, and the times of commits."""
 
 import asyncio
 
@@ -20,7 +20,7 @@ LIST = RequestCode.GET_CONSUMER_LIST_BY_GROUP
 
 
 class Owner:
-    """What owns a member: keeps a window a queue, and notes the changes it was told."""
+    """The owner of a member: keeps a window for each queue, and records the changes that it was told."""
 
     def __init__(self, engine, client_id: str = "me@1", **options) -> None:
         self.windows: dict[MessageQueue, ProcessQueue] = {}
@@ -79,7 +79,9 @@ async def test_members_of_one_engine_share_the_queues(engine, groups, transport)
     assert first.changes[-1] == ([], ["b0", "b1"])
 
 
-async def test_a_change_of_members_is_acted_on_within_a_second_without_word_within_twenty(engine, groups, transport):
+async def test_a_change_of_members_takes_effect_within_a_second_if_notified_and_else_within_twenty(
+    engine, groups, transport
+):
     owner = Owner(engine)
     await owner.member.start()
     await asyncio.sleep(5)
@@ -92,7 +94,7 @@ async def test_a_change_of_members_is_acted_on_within_a_second_without_word_with
     assert owner.held == ["a0", "a1", "b0", "b1"]
 
 
-async def test_notices_in_a_burst_cause_one_look_a_second(engine, groups, transport):
+async def test_a_burst_of_notices_causes_one_request_a_second(engine, groups, transport):
     owner = Owner(engine)
     await owner.member.start()
     await asyncio.sleep(1.5)
@@ -123,7 +125,7 @@ async def test_a_new_group_starts_and_commits_at_its_start_position(engine, grou
     owner = Owner(engine, start=start)
     await owner.member.start()
     assert set(owner.starts.values()) == {expected}
-    # Whoever takes over must not start at its own end.
+    # The next owner of the queue must not start at the end of the queue.
     assert set(groups.committed.values()) == {expected}
     assert len(groups.committed) == 4
 
@@ -176,7 +178,7 @@ async def test_a_broker_that_hangs_does_not_hold_up_the_others_offsets(engine, g
     assert groups.committed["g", "T", "b", 0] == groups.committed["g", "T", "b", 1] == 90
 
 
-async def test_a_queue_that_goes_is_committed_first(engine, groups, transport):
+async def test_a_revoked_queue_is_committed_first(engine, groups, transport):
     owner = Owner(engine)
     await owner.member.start()
     queue = MessageQueue("T", "b", 1)
@@ -189,7 +191,7 @@ async def test_a_queue_that_goes_is_committed_first(engine, groups, transport):
     assert groups.committed["g", "T", "b", 1] == 20
 
 
-async def test_closing_commits_leaves_and_is_done(engine, groups, transport):
+async def test_closing_commits_and_leaves_the_group(engine, groups, transport):
     owner = Owner(engine)
     await owner.member.start()
     queue = MessageQueue("T", "a", 1)
@@ -256,7 +258,7 @@ async def test_a_member_joins_while_a_broker_is_down_and_takes_its_queues_when_i
     groups.serve("a")
     await asyncio.sleep(2.2)
     assert owner.changes[1:] == [(["a0", "a1"], [])]
-    # What was stored on broker a since the member joined is consumed: the fake's offset of a moment is its second.
+    # Messages that broker a stored after the member joined are consumed: the fake's offset for a time is its second.
     assert owner.starts == {"a0": joined_s, "a1": joined_s, "b0": 100, "b1": 100}
 
 
@@ -377,7 +379,7 @@ async def test_a_member_reports_its_queues_to_the_broker(engine, groups, transpo
         "b0": ProcessQueueInfo(commit_offset=10),
         "b1": ProcessQueueInfo(commit_offset=10),
     }
-    # What nobody counts is not on the wire, for 0 would be a claim.
+    # An unknown number is left out of the message, because 0 would be a wrong number.
     assert b'"commitOffset":42' in answer.body_bytes
     assert b"cachedMsgCount" not in answer.body_bytes
     assert [(one.topic, one.sub_string) for one in info.subscriptions] == [("T", "*")]

@@ -1,4 +1,4 @@
-"""Limits, time-outs and life of a channel, on virtual time."""
+"""Limits, timeouts and the lifetime of a channel, on virtual time."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ def echo(channel: Channel, request: RemotingCommand) -> Reply:
 
 
 class Fixture:
-    """A server whose LATER requests pile up, and what its owner saw."""
+    """A server whose LATER requests stay unanswered, and the events that its owner received."""
 
     def __init__(self, limits: ServerLimits | None = None, clock: VirtualClock | None = None) -> None:
         self.clock = clock or VirtualClock()
@@ -71,10 +71,10 @@ async def test_large_requests_do_not_wait_for_the_end_of_the_turn():
     pair = fixture.pair()
     body = bytes(40_000)
     requests = [pair.client.start_request(request(LATER, body), SECOND_MS) for _ in range(5)]
-    assert pair.client_transport.written_calls == 2, "of two each"
+    assert pair.client_transport.written_calls == 2, "two replies in each write"
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert pair.client_transport.written_calls == 3, "the fifth at the end of the turn"
+    assert pair.client_transport.written_calls == 3, "the fifth reply is written at the end of the turn"
     with pytest.raises(RequestTimeoutError) as caught:
         await requests[0]
     assert caught.value.sent
@@ -240,7 +240,7 @@ async def test_our_own_bytes_are_limited():
     assert (await pair.client.request(request(), SECOND_MS)).code == 0
 
 
-async def test_a_peer_that_does_not_read_is_not_read_from():
+async def test_a_server_does_not_read_from_a_peer_that_does_not_read():
     fixture = Fixture(ServerLimits(write_buffer_high_bytes=30_000))
     pair = fixture.pair()
     pair.client_transport.pause_reading()
@@ -259,7 +259,7 @@ async def test_a_peer_that_does_not_read_is_not_read_from():
 
 
 class BusyClock(VirtualClock):
-    """A clock that also goes on while a handler works."""
+    """A clock that also advances while a handler works."""
 
     worked_ms = 0
 
@@ -275,7 +275,7 @@ class BusyClock(VirtualClock):
         pytest.param(1, 9_000, True, id="large answers that are complete frames"),
     ],
 )
-async def test_requests_that_take_long_let_other_channels_have_their_turn(asked_bytes, answered_bytes, is_frame):
+async def test_slow_requests_let_other_channels_take_turns(asked_bytes, answered_bytes, is_frame):
     clock = BusyClock()
     fixture = Fixture(clock=clock)
     done: list[bytes] = []
@@ -322,7 +322,7 @@ async def test_a_channel_that_closes_between_its_turns_does_no_more():
     assert len(done) == 1
 
 
-async def test_a_peer_that_never_reads_is_given_up():
+async def test_a_peer_that_never_reads_is_disconnected():
     fixture = Fixture(ServerLimits(write_buffer_high_bytes=1000, write_buffer_bytes_max=100_000))
     pair = fixture.pair()
     pair.client_transport.pause_reading()
@@ -335,7 +335,7 @@ async def test_a_peer_that_never_reads_is_given_up():
     assert fixture.server.counters.closed_slow == 1
 
 
-async def test_a_close_that_the_peer_does_not_read_is_cut():
+async def test_a_close_that_the_peer_does_not_read_is_aborted():
     fixture = Fixture()
     pair = fixture.pair()
     pair.client_transport.pause_reading()
@@ -401,7 +401,7 @@ async def test_stopping_does_not_wait_for_ever():
     assert fixture.closed == [pair.server]
 
 
-async def test_a_handler_that_closes_stops_the_row():
+async def test_a_handler_that_closes_ends_the_processing_of_later_requests():
     fixture = Fixture()
     seen: list[int] = []
 
@@ -449,7 +449,7 @@ async def test_nothing_is_sent_on_a_closed_channel():
         (None, Address("", 0)),
     ],
 )
-def test_peers_have_the_address_records_can_hold(name: object, address: Address):
+def test_peer_addresses_fit_records(name: object, address: Address):
     assert socket_address(name) == address
 
 
@@ -472,7 +472,7 @@ async def test_a_coroutine_may_answer_with_a_frame_and_later_frames_may_too():
     assert pair.server.in_flight_count == 0
 
 
-async def test_one_way_requests_can_be_answered_in_vain():
+async def test_answers_to_one_way_requests_are_dropped():
     fixture = Fixture()
     pair = fixture.pair()
     pair.client.send_one_way(request(LATER))
@@ -508,7 +508,7 @@ async def test_requests_that_arrive_while_others_are_held_wait_behind_them():
     await asyncio.sleep(0.01)
     assert len(pair.server._deferred) == 2
 
-    # A socket may hand over what it has read already after reading was paused.
+    # A socket may deliver bytes that it has already read after reading was paused.
     pair.server.data_received(encode_frame(RemotingCommand(code=LATER, opaque=99)))
     assert len(pair.server._deferred) == 3
     pair.client_transport.resume_reading()
@@ -528,7 +528,7 @@ async def test_bytes_after_closing_are_ignored():
     assert fixture.waiting == []
 
 
-async def test_a_close_whose_flush_gives_the_peer_up_is_done():
+async def test_a_close_whose_flush_disconnects_the_peer_ends():
     fixture = Fixture(ServerLimits(write_buffer_high_bytes=10, write_buffer_bytes_max=100))
     pair = fixture.pair()
     pair.client_transport.pause_reading()
@@ -541,7 +541,7 @@ async def test_a_close_whose_flush_gives_the_peer_up_is_done():
     assert fixture.closed == [pair.server]
 
 
-async def test_a_server_nobody_connected_to_stops_at_once():
+async def test_a_server_without_connections_stops_at_once():
     fixture = Fixture()
 
     await fixture.server.stop()
@@ -570,19 +570,19 @@ async def test_unfinished_frames_of_all_connections_together_are_limited():
     assert fixture.server._endpoint.buffered_bytes == 0
 
 
-async def test_connections_that_bring_much_are_read_in_turn():
+async def test_connections_with_much_input_are_read_in_turn():
     fixture = Fixture()
     bulk, small = fixture.raw(), fixture.raw()
     bulk.transport.write(encode_frame(request(LATER, bytes(8 << 20))))
     small.transport.write(encode_frame(request(LATER)))
     await asyncio.sleep(1)
     first, last = [asked.body for _, asked in fixture.waiting]
-    assert first is None, "it waited for all of the other's"
+    assert first is None, "it waited for all requests of the other connection"
     assert last == bytes(8 << 20)
 
 
-async def test_a_client_whose_requests_can_not_go_reads_large_answers():
-    """Its peer may wait for it to read them."""
+async def test_a_client_whose_requests_are_blocked_still_reads_large_answers():
+    """The peer may wait until the client reads its answers."""
     fixture = Fixture()
     pair = fixture.pair()
     asked = asyncio.ensure_future(pair.client.request(request(LATER), 60 * SECOND_MS))

@@ -1,4 +1,4 @@
-"""The channel suite over memory, whole and in small pieces."""
+"""The channel suite over memory, in whole and in small pieces."""
 
 import asyncio
 from collections.abc import Mapping

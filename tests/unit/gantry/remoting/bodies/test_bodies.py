@@ -102,7 +102,7 @@ ALL: dict[Any, st.SearchStrategy[Any]] = {
     bodies.GroupList: st.builds(bodies.GroupList, group_list=st.lists(names, max_size=2)),
     bodies.ConsumerIdList: st.builds(bodies.ConsumerIdList, consumer_id_list=st.lists(names, max_size=2)),
 }  # fmt: skip
-"""Every body class, with values of it."""
+"""Every body class, with example values."""
 
 
 @pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)

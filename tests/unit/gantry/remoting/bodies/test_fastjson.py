@@ -98,7 +98,7 @@ def test_only_bodies_that_need_the_relaxed_parser_have_a_size_limit():
         decode_json(dict[str, str], large[:-1] + b',{"b":1}:"x"}')
 
 
-def test_a_wrong_shape_is_named_with_its_path():
+def test_a_value_of_the_wrong_type_is_named_with_its_path():
     with pytest.raises(BodyError, match="body MessageQueueBean at queueId: Expected `int`, got `str`") as caught:
         MessageQueueBean.decode(b'{"brokerName":"b","queueId":"x","topic":"T"}')
     assert (caught.value.kind, caught.value.field) == ("MessageQueueBean", "queueId")
@@ -108,7 +108,7 @@ def test_a_wrong_shape_is_named_with_its_path():
     assert caught.value.field == ""
 
 
-def test_a_wrong_shape_is_named_after_rewriting_too():
+def test_a_value_of_the_wrong_type_is_also_named_after_rewriting():
     with pytest.raises(BodyError, match="Expected `int`, got `str`"):
         decode_json(dict[int, int], b'{0:"x"}')
 
@@ -121,7 +121,7 @@ def test_keys_are_written_raw():
     assert encode_json(queue_keys([])) == b"{}"
 
 
-def test_queue_tables_are_read_in_each_form():
+def test_queue_tables_are_decoded_in_each_form():
     queue = MessageQueue("T", "broker-a", 0)
     kind = list[tuple[MessageQueueBean, int]] | dict[str, int]
     inner = '{"brokerName":"broker-a","queueId":0,"topic":"T"}'
@@ -133,7 +133,7 @@ def test_queue_tables_are_read_in_each_form():
         queue_table({"broker-a:0": 5})
 
 
-def test_decoders_are_kept():
+def test_decoders_are_cached():
     decode_json(dict[str, int], b"{}")
 
     assert dict[str, int] in fastjson._decoders

@@ -67,7 +67,7 @@ def test_anything_is_read_or_refused_by_name(data: st.DataObject):
         assert kind.from_ext(ext) is not None
 
 
-def test_both_forms_of_a_send_say_the_same():
+def test_both_forms_of_a_send_are_equal():
     short = read_send_header(310, SEND)
     long = read_send_header(10, SendMessageHeader.to_ext(short) | short_to_long(short))
 
@@ -120,7 +120,7 @@ def test_a_wrong_field_behind_absent_ones_is_found():
         read_send_header(320, ext)
 
 
-def test_pull_headers_have_the_wires_names():
+def test_pull_headers_have_the_names_of_the_protocol():
     header = PullMessageHeader("g", "T", 0, 1, 32, 2, -1, 15_000, 7, proxy_froward_client_id="c")
 
     assert header.to_ext()["proxyFrowardClientId"] == "c"
@@ -133,7 +133,7 @@ def test_pull_headers_have_the_wires_names():
 @pytest.mark.parametrize(
     ("boundary", "is_upper"), [(None, False), ("LOWER", False), ("lower", False), ("Upper", True), ("x", False)]
 )
-def test_any_boundary_but_upper_is_lower(boundary: str | None, is_upper: bool):
+def test_any_boundary_other_than_upper_is_lower(boundary: str | None, is_upper: bool):
     assert SearchOffsetHeader("T", 0, 1, boundary).is_upper is is_upper
 
 

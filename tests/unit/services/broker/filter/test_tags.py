@@ -6,7 +6,7 @@ from services.broker.filter.tags import unit_filter
 def test_everything_needs_no_filter() -> None:
     for expression in (None, "", "*"):
         assert unit_filter(parse_tag_expression("T", expression)) is None
-    assert unit_filter(SubscriptionData("T", sub_string="A")) is None  # No hashes came: the client has to look itself.
+    assert unit_filter(SubscriptionData("T", sub_string="A")) is None  # The client compares the tags.
 
 
 def test_tags_are_compared_by_hash_including_negative_hashes() -> None:

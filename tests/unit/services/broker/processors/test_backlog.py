@@ -1,4 +1,4 @@
-"""What reports ask of a broker: units (900001) and first messages (900002), bounded and checked field by field."""
+"""Requests of reports to a broker: units (900001) and first messages (900002), bounded and validated."""
 
 import asyncio
 import json
@@ -71,7 +71,7 @@ class TestUnits:
         assert limits(answer) == expected
         assert len(answer.body_bytes) == 28 * (expected[3] - expected[2])
 
-    async def test_over_many_slices_and_files_of_the_queue(self, unit: BrokerUnit, monkeypatch: Any) -> None:
+    async def test_an_answer_spans_many_slices_and_files_of_the_queue(self, unit: BrokerUnit, monkeypatch: Any) -> None:
         monkeypatch.setattr(backlog, "_SLICE_UNITS", 128)
         await send(unit, 700)
         whole = await units(unit, offset=10, maxUnits=650)
@@ -80,12 +80,12 @@ class TestUnits:
         assert times == [unit.store.stored_at("T", 0, offset) for offset in range(10, 660)]
         assert limits(await units(unit, maxUnits=4_096)) == (0, 700, 0, 700)
 
-    async def test_a_trimmed_region(self, unit: BrokerUnit) -> None:
+    async def test_offsets_in_a_removed_region(self, unit: BrokerUnit) -> None:
         await send(unit, 5)
         unit.store._queues.find("T", 0).min_offset = 3  # type: ignore[union-attr]
         assert limits(await units(unit, offset=1)) == (3, 5, 3, 5)
 
-    async def test_others_are_served_between_slices(self, unit: BrokerUnit, monkeypatch: Any) -> None:
+    async def test_other_requests_are_served_between_slices(self, unit: BrokerUnit, monkeypatch: Any) -> None:
         monkeypatch.setattr(backlog, "_SLICE_UNITS", 10)
         await send(unit, 100)
         asked = [asyncio.ensure_future(units(unit)) for _ in range(3)]
@@ -103,7 +103,7 @@ class TestUnits:
         answer = await asked
         rows = len(answer.body_bytes) // 28
         assert 10 <= rows < 50
-        assert limits(answer) == (0, 50, 0, rows), "what follows each other, and no more"
+        assert limits(answer) == (0, 50, 0, rows), "only consecutive units are returned"
         unit.store._queues.find("T", 0).min_offset = 0  # type: ignore[union-attr]
         asked = asyncio.ensure_future(units(unit))
         await asyncio.sleep(0.001)
@@ -124,7 +124,9 @@ class TestUnits:
             ({"offset": 2**63}, 1, "header field offset = '9223372036854775808': "),
         ],
     )
-    async def test_fields_that_can_not_be(self, unit: BrokerUnit, changes: Any, code: int, remark: str) -> None:
+    async def test_invalid_fields_of_units_are_refused(
+        self, unit: BrokerUnit, changes: Any, code: int, remark: str
+    ) -> None:
         answer = await units(unit, **changes)
         assert (answer.code, remark in str(answer.remark)) == (code, True), answer.remark
 
@@ -153,7 +155,7 @@ class TestHeads:
         for head in nothing:
             assert {head[name] for name in ("queueOffset", "storedAt", "expiresAt", "size", "error")} == {None}
 
-    async def test_one_that_can_not_be_answered_does_not_harm_the_others(self, unit: BrokerUnit) -> None:
+    async def test_a_query_that_can_not_be_answered_does_not_fail_the_others(self, unit: BrokerUnit) -> None:
         await send(unit, 1)
         answer = await heads(unit, {"topic": "Nobody"}, {"queueId": 7}, {})
         unknown, absent, good = json.loads(answer.body_bytes)["heads"]
@@ -161,7 +163,7 @@ class TestHeads:
         assert absent["error"] == "queueId=7: topic T has 2 queues"
         assert (good["error"], good["queueOffset"]) == (None, 0)
 
-    async def test_a_damaged_record_has_no_time_but_a_reason(self, unit: BrokerUnit) -> None:
+    async def test_a_damaged_record_has_a_reason_instead_of_a_time(self, unit: BrokerUnit) -> None:
         await send(unit, 1)
         file = unit.store._log.files.first
         assert file is not None
@@ -179,7 +181,7 @@ class TestHeads:
         answer = await heads(unit, *[{"tagsCodes": [BLUE]}] * 3, {})
         found = json.loads(answer.body_bytes)["heads"]
         assert [head["scannedTo"] for head in found] == [60, 10, 0, 0]
-        assert [head["queueOffset"] for head in found] == [None] * 4, "nothing is left to look at even one"
+        assert [head["queueOffset"] for head in found] == [None] * 4, "the budget allows no further unit"
 
     async def test_a_topic_deleted_while_it_is_read(self, unit: BrokerUnit, monkeypatch: Any) -> None:
         monkeypatch.setattr(backlog, "_SLICE_SCANNED", 5)
@@ -204,11 +206,13 @@ class TestHeads:
             ([{"topic": None}], 1, "body HeadQueries at queries[0].topic: "),
         ],
     )
-    async def test_fields_that_can_not_be(self, unit: BrokerUnit, queries: Any, code: int, remark: str) -> None:
+    async def test_invalid_fields_of_heads_are_refused(
+        self, unit: BrokerUnit, queries: Any, code: int, remark: str
+    ) -> None:
         answer = await heads(unit, *queries)
         assert (answer.code, remark in str(answer.remark)) == (code, True), answer.remark
 
-    async def test_no_queries_have_no_heads(self, unit: BrokerUnit) -> None:
+    async def test_no_queries_return_no_heads(self, unit: BrokerUnit) -> None:
         assert json.loads((await heads(unit)).body_bytes)["heads"] == []
         for body in (b"", b"[]", b"{}", b"{broken"):
             assert (await unit.ask(RequestCode.GANTRY_HEADS, body=body)).code == 1

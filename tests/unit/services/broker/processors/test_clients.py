@@ -24,7 +24,7 @@ async def unit() -> AsyncIterator[BrokerUnit]:
 
 
 class Listener:
-    """A connection that notes which groups it was told of."""
+    """A connection that records the groups of its notifications."""
 
     def __init__(self, unit: BrokerUnit) -> None:
         self.told: list[str] = []
@@ -50,26 +50,26 @@ async def ids(unit: BrokerUnit, group: str = "g") -> Any:
 
 
 class TestHeartbeat:
-    async def test_it_is_answered_as_5_x_does(self, unit: BrokerUnit) -> None:
+    async def test_it_is_answered_as_rocketmq_5_does(self, unit: BrokerUnit) -> None:
         answer = await beat(unit, consumer_beat("1@2", "g", "T", producer_groups=("pg", "CLIENT_INNER_PRODUCER")))
         assert (answer.code, answer.version) == (0, 479)
         assert answer.ext_fields == {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
         assert set(unit.broker.tables.producers.groups()) == {"pg", "CLIENT_INNER_PRODUCER"}
 
-    async def test_the_first_one_makes_group_and_retry_topic(self, unit: BrokerUnit) -> None:
+    async def test_the_first_heartbeat_creates_group_and_retry_topic(self, unit: BrokerUnit) -> None:
         await subscribe(unit, "g", "T")
         assert unit.broker.tables.groups.find("g") is not None
         retry = unit.broker.tables.topics.find("%RETRY%g")
         assert retry is not None
         assert (retry.read_queue_nums, retry.write_queue_nums, retry.perm) == (1, 1, 6)
 
-    async def test_ids_come_back_byte_for_byte(self, unit: BrokerUnit) -> None:
+    async def test_ids_are_returned_byte_for_byte(self, unit: BrokerUnit) -> None:
         assert await ids(unit) == (1, "no consumer for this group, g")
         odd = '10.0.0.1@4242#99@ünï"t'
         await beat(unit, consumer_beat(odd, "g", "T"))
         assert await ids(unit) == '{"consumerIdList":["10.0.0.1@4242#99@ünï\\"t"]}'.encode()
 
-    async def test_unchanged_subscriptions_may_be_left_out_once_known(self, unit: BrokerUnit) -> None:
+    async def test_unchanged_subscriptions_may_be_omitted_once_known(self, unit: BrokerUnit) -> None:
         unknown = await beat(unit, consumer_beat("1@2", "g", fingerprint=5, without_sub=True))
         assert unknown.ext_fields["IS_SUB_CHANGE"] == "true"
         await beat(unit, consumer_beat("1@2", "g", "T", fingerprint=5))
@@ -79,7 +79,7 @@ class TestHeartbeat:
         assert info is not None
         assert list(info.subscriptions) == ["T"]
 
-    async def test_hashes_that_a_client_leaves_out_are_filled_in(self, unit: BrokerUnit) -> None:
+    async def test_missing_tag_hashes_are_computed(self, unit: BrokerUnit) -> None:
         bare = SubscriptionData("T", sub_string="A || B", sub_version=1)
         await beat(unit, consumer_beat("1@2", "g", subscriptions=(bare,)))
         info = unit.broker.tables.consumers.find("g")
@@ -99,7 +99,9 @@ class TestHeartbeat:
             (HeartbeatData("x", tuple(f"g{number}" for number in range(10_001))).encode(), 1, "10001 groups"),
         ],
     )
-    async def test_a_bad_one_is_refused_whole(self, unit: BrokerUnit, body: bytes, code: int, remark: str) -> None:
+    async def test_a_bad_heartbeat_is_refused_as_a_whole(
+        self, unit: BrokerUnit, body: bytes, code: int, remark: str
+    ) -> None:
         answer = await beat(unit, body)
         assert (answer.code, remark in str(answer.remark)) == (code, True), answer.remark
 
@@ -113,7 +115,7 @@ class TestHeartbeat:
         monkeypatch.setattr("services.broker.processors.clients.MEMBERS_MAX", 2)
         known = consumer_beat("1@2", "g", "T", producer_groups=("pg",))
         assert (await beat(unit, known)).code == 0
-        assert (await beat(unit, known)).code == 0, "those that are known go on"
+        assert (await beat(unit, known)).code == 0, "known instances continue"
         answer = await beat(unit, consumer_beat("3@4", "g", "T"))
         remark = "clientID 3@4: 1 more instances in groups, there are 2 of at most 2"
         assert (answer.code, answer.remark) == (1, remark)
@@ -132,14 +134,14 @@ class TestHeartbeat:
         tags = CheckClientConfig("1@2", "g", SubscriptionData("T")).encode()
         assert (await unit.ask(RequestCode.CHECK_CLIENT_CONFIG, body=tags)).code == 0
 
-    async def test_no_group_is_made_where_that_is_switched_off(self, unit: BrokerUnit) -> None:
+    async def test_no_group_is_created_if_that_is_switched_off(self, unit: BrokerUnit) -> None:
         unit.broker.core.policy.auto_create_subscription_group = False
         answer = await beat(unit, consumer_beat("1@2", "g", "T"))
         assert (answer.code, "autoCreateSubscriptionGroup" in str(answer.remark)) == (26, True)
 
 
 class TestNotification:
-    async def test_once_a_connection_and_group_however_many_changed(self, unit: BrokerUnit) -> None:
+    async def test_each_connection_and_group_is_notified_once_for_many_changes(self, unit: BrokerUnit) -> None:
         one, two = Listener(unit), Listener(unit)
         beats = [beat(unit, consumer_beat(f"1@{number}", "g", "T"), one) for number in range(5)]
         await asyncio.gather(*beats)
@@ -168,7 +170,7 @@ class TestNotification:
         again = await unit.ask(RequestCode.UNREGISTER_CLIENT, ext=ext)
         assert again.code == 0  # ali-ons waits for this answer when it closes.
 
-    async def test_broadcasting_groups_and_switches_are_left_in_peace(self, unit: BrokerUnit) -> None:
+    async def test_broadcasting_groups_and_groups_that_opted_out_are_not_notified(self, unit: BrokerUnit) -> None:
         one = Listener(unit)
         await beat(unit, consumer_beat("a", "b", "T", message_model="BROADCASTING"), one)
         assert await one.take() == []
@@ -183,7 +185,9 @@ class TestNotification:
 
 
 class TestExpiry:
-    async def test_silence_for_two_minutes_ends_an_instance_but_not_its_neighbours(self, unit: BrokerUnit) -> None:
+    async def test_two_minutes_without_a_heartbeat_end_an_instance_but_not_its_neighbours(
+        self, unit: BrokerUnit
+    ) -> None:
         unit.connection.client.attributes["keep"] = True
         await beat(unit, consumer_beat("silent", "g", "T"))
         for _ in range(5):

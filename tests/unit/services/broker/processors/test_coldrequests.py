@@ -1,6 +1,6 @@
-"""Requests of which nothing is in memory: answered as ever, and only the reader's worker waits for the disk.
+"""Requests whose data is not in memory: the answers are unchanged, and only the reader's worker waits for the disk.
 
-The map of a file that was dropped shows nonsense, so that a read through it would show in the answer.
+The map of a file that was dropped shows wrong bytes, so that a read through the map would change the answer.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ COUNT = 20
 
 
 class Watched(InlineWorker):
-    """A worker that knows when it runs a job."""
+    """A worker that shows whether it runs a job."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,13 +42,13 @@ class Watched(InlineWorker):
 
 @asynccontextmanager
 async def everything_cold(unit: "Cold") -> AsyncIterator[None]:
-    """Drop the store from memory; at the end, say that nobody but the reader's worker read what was dropped."""
+    """Drop the store from memory; at the end, assert that only the reader's worker read the dropped bytes."""
     files = unit.files
     folders = ["/data/store/commitlog", "/data/store/consumequeue/T/0", "/data/store/index"]
     dropped = [f"{folder}/{name}" for folder in folders for name in files.list_dir(folder)]
     for path in dropped:
         files.drop_from_memory(path)
-    await asyncio.sleep(0.3)  # Until the store trusts no page any more that it has seen in memory.
+    await asyncio.sleep(0.3)  # Advance the time until the store no longer trusts any page that it has seen in memory.
     elsewhere: list[str] = []
 
     def read_begins(path: str, at: int, size: int) -> None:
@@ -60,13 +60,13 @@ async def everything_cold(unit: "Cold") -> AsyncIterator[None]:
     files.read_begins = read_begins
     reads = unit.broker.core.cold.reads
     yield
-    assert unit.broker.core.cold.reads > reads, "nothing was read by the worker"
+    assert unit.broker.core.cold.reads > reads, "the worker has read nothing"
     assert elsewhere == []
     assert files.cold_touches == []
 
 
 class Cold(BrokerUnit):
-    """A broker with 20 messages of topic T, queue 0, written too long ago to count as young."""
+    """A broker with 20 messages of topic T, queue 0, written too long ago to count as recent."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -88,7 +88,7 @@ class Cold(BrokerUnit):
         return self.records
 
     def make_cold(self) -> None:
-        """Take the log out of the page cache; it can still be written."""
+        """Remove the log from the page cache; the broker can still write it."""
         folder = "/data/store/commitlog"
         self.files.cold.update(f"{folder}/{name}" for name in self.files.list_dir(folder))
 
@@ -134,7 +134,7 @@ async def test_hot_pulls_are_answered_while_a_cold_one_waits():
         assert unit.broker.core.cold.waiting_count == 0
 
 
-async def test_a_pulls_commit_does_not_wait_for_the_disk():
+async def test_the_commit_of_a_pull_does_not_wait_for_the_disk():
     async with Cold() as unit:
         await unit.filled()
         unit.broker.core.cold._idle.clear()
@@ -147,7 +147,7 @@ async def test_a_pulls_commit_does_not_wait_for_the_disk():
         waiting.cancel()
 
 
-async def test_a_pull_beyond_the_limit_is_answered_retry():
+async def test_a_pull_above_the_limit_of_waiting_reads_is_told_to_retry():
     async with Cold() as unit:
         await unit.filled()
         cold = unit.broker.core.cold
@@ -160,7 +160,7 @@ async def test_a_pull_beyond_the_limit_is_answered_retry():
         assert answer.remark.startswith("[OVERLOAD]system busy")
 
 
-async def test_records_the_disk_can_not_read_are_gone_over_and_counted():
+async def test_records_the_disk_can_not_read_are_skipped_and_counted():
     async with Cold() as unit:
         records = await unit.filled(body_bytes=3000)
         unit.unreadable_at = decode_record(records[7]).physical_offset + 100
@@ -178,13 +178,13 @@ async def test_records_the_disk_can_not_read_are_gone_over_and_counted():
         assert unit.broker.core.cold.unreadable_reads == 1
         offset = decode_record(records[6]).physical_offset
         answer = await unit.ask(RequestCode.VIEW_MESSAGE_BY_ID, ext={"offset": str(offset)})
-        assert answer.body_bytes == records[6]  # Though the bytes behind it can't be read.
+        assert answer.body_bytes == records[6]  # The bytes behind it can't be read.
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOMEM])
 @pytest.mark.parametrize("is_cold", [True, False])
-async def test_units_the_disk_can_not_read_are_an_answer_that_names_the_file(is_cold: bool, number: int):
-    """The error of a read without waiting came up in the handler, and that of the reader's thread behind it: tracebacks."""
+async def test_unreadable_units_are_answered_with_an_error_that_names_the_file(is_cold: bool, number: int):
+    """Both the read without waiting and the read in the reader's thread used to raise, which logged tracebacks."""
     queue = "/data/store/consumequeue/T/0"
     async with Cold() as unit:
         await unit.filled()
@@ -268,7 +268,7 @@ async def test_reads_over_a_cold_and_a_hot_file_answer_as_from_memory(name: str,
         assert unit.files.cold_touches == []
 
 
-async def test_heads_and_runtime_info_answer_cold_as_they_do_hot():
+async def test_heads_and_runtime_info_are_the_same_cold_and_hot():
     async with Cold() as unit:
         await unit.filled()
         queries = HeadQueries(queries=[HeadQuery(topic="T", queue_id=0, offset=offset) for offset in (0, 3, 19)])
@@ -281,7 +281,7 @@ async def test_heads_and_runtime_info_answer_cold_as_they_do_hot():
         assert f'"earliestMessageTimeStamp":"{earliest_ms}"'.encode() in figures.body_bytes
 
 
-async def test_figures_of_many_queues_are_put_together_in_slices():
+async def test_statistics_of_many_queues_are_collected_in_slices():
     async with Cold() as unit:
         await unit.make_topic("M", queues=100)
         spent: list[float] = []

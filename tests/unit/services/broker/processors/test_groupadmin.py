@@ -62,7 +62,7 @@ async def test_invalid_groups_are_refused(unit: BrokerUnit, body: bytes, code: i
     assert unit.broker.tables.groups.find("g") is None
 
 
-async def test_a_list_is_made_whole_or_not_at_all(unit: BrokerUnit) -> None:
+async def test_a_list_of_groups_is_created_as_a_whole_or_not_at_all(unit: BrokerUnit) -> None:
     code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
     bad = encode_subscription_groups([SubscriptionGroup("a"), SubscriptionGroup("x y")])
     assert (await unit.ask(code, body=bad)).code == 29

@@ -35,14 +35,14 @@ class TestGroupOffsets:
         assert await query(unit) == (0, "8")
 
     async def test_a_new_group_begins_at_zero_only_on_a_young_queue(self, unit: BrokerUnit) -> None:
-        assert await query(unit) == (ResponseCode.QUERY_NOT_FOUND, None)  # Empty: nobody could miss anything.
+        assert await query(unit) == (ResponseCode.QUERY_NOT_FOUND, None)  # No message could be missed.
         await unit.send()
         assert await query(unit) == (0, "0")
         assert await query(unit, setZeroIfNotFound="false") == (ResponseCode.QUERY_NOT_FOUND, None)
         assert await query(unit, setZeroIfNotFound="true") == (0, "0")
 
     async def test_an_old_queue_is_not_read_from_its_start(self) -> None:
-        # 40 % of a GiB of memory is young to the harness; a store of a few KiB is made old by a smaller share.
+        # The harness counts 40 % of a GiB of memory as recent; a smaller share makes a store of a few KiB old.
         async with BrokerUnit(access_message_in_memory_max_ratio=0) as unit:
             await unit.make_topic("T")
             await unit.send()
@@ -73,7 +73,7 @@ class TestGroupOffsets:
         assert (answer.code, answer.remark) == (ResponseCode.INVALID_PARAMETER, remark)
         assert unit.broker.tables.offsets.all() == {"T@g": {0: 1}}
 
-    async def test_a_queue_that_its_topic_lost_counts_while_it_has_messages(self, unit: BrokerUnit) -> None:
+    async def test_a_queue_removed_from_its_topic_counts_while_it_has_messages(self, unit: BrokerUnit) -> None:
         await unit.send(queue_id=3)
         await unit.make_topic("T", queues=2)
         assert (await ask(unit, RequestCode.UPDATE_CONSUMER_OFFSET, queue_id=3, commitOffset=1)).code == 0

@@ -43,7 +43,7 @@ class TestPull:
             "groupSysFlag": "0",
         }
 
-    async def test_our_own_field_asks_for_more_than_the_limit_by_count(self, unit: BrokerUnit) -> None:
+    async def test_our_own_field_raises_the_limit_by_count(self, unit: BrokerUnit) -> None:
         for _ in range(40):
             await unit.send()
         assert len(bodies(await unit.pull(max_msg_nums=100))) == 32
@@ -62,11 +62,11 @@ class TestPull:
         assert (answer.code, answer.remark, answer.body) == (code, status, None)
         assert answer.ext_fields["nextBeginOffset"] == next_offset
 
-    async def test_an_empty_queue_is_patient_at_its_start_only(self, unit: BrokerUnit) -> None:
+    async def test_a_pull_of_an_empty_queue_is_held_at_its_start_only(self, unit: BrokerUnit) -> None:
         assert (await unit.pull(offset=0)).code == ResponseCode.PULL_NOT_FOUND
         assert (await unit.pull(offset=3)).code == ResponseCode.PULL_OFFSET_MOVED
 
-    async def test_tags_are_filtered_and_passed_over(self, unit: BrokerUnit) -> None:
+    async def test_messages_with_other_tags_are_skipped(self, unit: BrokerUnit) -> None:
         for tag in ("A", "B", "A", "C"):
             await unit.send(body=tag.encode(), properties={"TAGS": tag})
         answer = await unit.pull(subscription="A || C")
@@ -75,13 +75,13 @@ class TestPull:
         assert (answer.code, answer.remark) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE")
         assert answer.ext_fields["nextBeginOffset"] == "4"
 
-    async def test_the_size_asked_for_is_kept_but_one_message_always_comes(self, unit: BrokerUnit) -> None:
+    async def test_the_requested_size_is_kept_but_one_message_is_always_returned(self, unit: BrokerUnit) -> None:
         for _ in range(3):
             await unit.send(body=bytes(1000))
         assert len(bodies(await unit.pull(max_msg_bytes=2500))) == 2
         assert len(bodies(await unit.pull(max_msg_bytes=1))) == 1
 
-    async def test_the_commit_offset_counts_only_with_its_bit(self, unit: BrokerUnit) -> None:
+    async def test_the_commit_offset_counts_only_with_its_flag(self, unit: BrokerUnit) -> None:
         for _ in range(3):
             await unit.send()
         await unit.pull(commit_offset=3)
@@ -102,7 +102,7 @@ class TestPull:
         assert [line["event"] for line in lines] == ["commit refused"], "one of them a second"
         assert "commitOffset=2: queue 0 of topic T ends at 1; the offset was not stored" in lines[0]["reason"]
 
-    async def test_lite_pull_is_the_same(self, unit: BrokerUnit) -> None:
+    async def test_lite_pull_gives_the_same_result(self, unit: BrokerUnit) -> None:
         await unit.send()
         answer = await unit.ask(RequestCode.LITE_PULL_MESSAGE, pull_header(sys_flag=4 | 16))
         assert (answer.code, len(bodies(answer))) == (0, 1)
@@ -151,7 +151,7 @@ class TestRefusedPull:
         answer = await unit.pull(consumer_group="new")
         assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
-    async def test_the_heart_beats_subscription_is_used_and_checked(self, unit: BrokerUnit) -> None:
+    async def test_the_subscription_of_the_heartbeat_is_used_and_checked(self, unit: BrokerUnit) -> None:
         for tag in ("A", "B"):
             await unit.send(body=tag.encode(), properties={"TAGS": tag})
         await subscribe(unit, "g", "T", expression="B", version=5)
@@ -164,7 +164,7 @@ class TestRefusedPull:
 
 
 class TestLongPolling:
-    async def test_a_pull_waits_and_a_message_answers_it_at_once(self, unit: BrokerUnit) -> None:
+    async def test_a_held_pull_is_answered_at_once_by_a_message(self, unit: BrokerUnit) -> None:
         waiting = asyncio.ensure_future(unit.pull(sys_flag=SUSPEND))
         await asyncio.sleep(3)
         assert not waiting.done()
@@ -174,19 +174,19 @@ class TestLongPolling:
         assert unit.clock.now_ms() - sent_at_ms < 10
         assert unit.broker.core.long_polling.count == 0
 
-    async def test_a_batch_answers_it_once_with_everything(self, unit: BrokerUnit) -> None:
+    async def test_a_batch_answers_a_held_pull_once_with_all_messages(self, unit: BrokerUnit) -> None:
         waiting = asyncio.ensure_future(unit.pull(sys_flag=SUSPEND))
         await asyncio.sleep(0.01)
         await asyncio.gather(*(unit.send(body=b"%d" % number) for number in range(4)))
         assert len(bodies(await waiting)) == 4
 
-    async def test_its_time_over_it_is_answered_19(self, unit: BrokerUnit) -> None:
+    async def test_a_held_pull_is_answered_19_after_its_time(self, unit: BrokerUnit) -> None:
         started_ms = unit.clock.monotonic_ms()
         answer = await unit.pull(sys_flag=SUSPEND, suspend_timeout_millis=2000)
         assert (answer.code, answer.remark) == (ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE")
         assert 2000 <= unit.clock.monotonic_ms() - started_ms <= 2300
 
-    async def test_unwanted_tags_do_not_wake_it_but_it_gets_past_them(self, unit: BrokerUnit) -> None:
+    async def test_unwanted_tags_advance_a_held_pull_without_an_answer(self, unit: BrokerUnit) -> None:
         waiting = asyncio.ensure_future(unit.pull(sys_flag=SUSPEND, subscription="A", suspend_timeout_millis=2000))
         await asyncio.sleep(0.01)
         await unit.send(properties={"TAGS": "B"})
@@ -201,7 +201,7 @@ class TestLongPolling:
         await unit.pull(sys_flag=SUSPEND)
         assert unit.clock.monotonic_ms() - started_ms <= 1300
 
-    async def test_a_closed_connection_is_forgotten(self, unit: BrokerUnit) -> None:
+    async def test_a_held_pull_of_a_closed_connection_is_dropped(self, unit: BrokerUnit) -> None:
         other = unit.connect()
         waiting = asyncio.ensure_future(
             unit.ask(RequestCode.PULL_MESSAGE, pull_header(sys_flag=SUSPEND), connection=other)
@@ -214,7 +214,7 @@ class TestLongPolling:
         assert unit.broker.core.long_polling.count == 0
         await unit.send()
 
-    async def test_one_more_than_the_limit_is_refused(self, unit: BrokerUnit) -> None:
+    async def test_held_pulls_above_the_limit_are_refused(self, unit: BrokerUnit) -> None:
         unit.broker.core.policy.pull_thread_pool_queue_capacity = 1
         waiting = asyncio.ensure_future(unit.pull(sys_flag=SUSPEND))
         await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Queries by key: in slices, and no record built that the reply has no room for."""
+"""Queries by key: processed in slices, and no record is built if the reply has no room for it."""
 
 import asyncio
 from typing import Any
@@ -22,7 +22,7 @@ def bodies(answer: RemotingCommand) -> list[bytes]:
     return [bytes(record.body) for record in iter_records(answer.body_bytes)]
 
 
-async def test_the_newest_that_fit_are_found_and_older_ones_are_not_even_read(monkeypatch: pytest.MonkeyPatch):
+async def test_the_newest_messages_that_fit_are_found_and_older_ones_are_not_read(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(query, "REPLY_BODY_BYTES_MAX", 4_000)
     monkeypatch.setattr(query, "_SLICE_BYTES", 1)
     async with BrokerUnit() as unit:
@@ -39,10 +39,10 @@ async def test_the_newest_that_fit_are_found_and_older_ones_are_not_even_read(mo
         unit.store.records = records  # type: ignore[method-assign]
         answer = await ask(unit)
         assert [body[0] for body in bodies(answer)] == [37, 38, 39]
-        assert read == [1, 1, 1, 1]  # The fourth does not fit any more.
+        assert read == [1, 1, 1, 1]  # The fourth record does not fit.
 
 
-async def test_one_record_is_found_however_large(monkeypatch: pytest.MonkeyPatch):
+async def test_one_record_is_returned_whatever_its_size(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(query, "REPLY_BODY_BYTES_MAX", 10)
     async with BrokerUnit() as unit:
         await unit.send(body=b"first", properties={"KEYS": "k"})
@@ -67,7 +67,7 @@ async def test_a_long_chain_is_walked_in_slices_with_pauses(monkeypatch: pytest.
         assert bodies(answer) == [b"old"]
         assert max(spent) <= 1
         assert sum(spent) >= 20
-        assert asyncio.get_running_loop().time() - before_s >= 0.019  # A pause of 1 ms after each.
+        assert asyncio.get_running_loop().time() - before_s >= 0.019  # A pause of 1 ms after each slice.
 
 
 async def test_a_search_that_stops_early_is_flagged(monkeypatch: pytest.MonkeyPatch):

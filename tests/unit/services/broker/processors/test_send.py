@@ -35,7 +35,7 @@ async def stored(unit: BrokerUnit, topic: str = "T", queue_id: int = 0) -> list[
 
 
 class TestSend:
-    async def test_the_answer_has_the_place_of_the_message(self, unit: BrokerUnit) -> None:
+    async def test_the_answer_has_queue_and_offset_of_the_message(self, unit: BrokerUnit) -> None:
         answer = await unit.send(queue_id=2, properties={"UNIQ_KEY": "K1", "TAGS": "A"}, flag=7)
         assert (answer.code, answer.remark) == (0, None)
         assert answer.ext_fields == {
@@ -53,7 +53,7 @@ class TestSend:
         assert str(message.store_host) == "10.0.0.5:10911"
         assert message.stored_id == answer.ext_fields["msgId"]
 
-    async def test_the_classic_form_is_the_same(self, unit: BrokerUnit) -> None:
+    async def test_the_long_header_format_gives_the_same_result(self, unit: BrokerUnit) -> None:
         v2 = send_header(queue_id=1)
         header = SendMessageHeader(**{name: getattr(v2, name) for name in v2.__struct_fields__})
         answer = await unit.ask(RequestCode.SEND_MESSAGE, header, body=b"x")
@@ -86,17 +86,17 @@ class TestSend:
         assert first.properties == {"a": "b", "UNIQ_KEY": "K", **DEFAULTS}
         assert second.properties == {"a": "c", "UNIQ_KEY": "M", **DEFAULTS}
 
-    async def test_a_negative_queue_means_any_that_is_written(self, unit: BrokerUnit) -> None:
+    async def test_a_negative_queue_id_means_any_writable_queue(self, unit: BrokerUnit) -> None:
         queues = {(await unit.send(queue_id=-1)).ext_fields["queueId"] for _ in range(40)}
         assert queues == {"0", "1", "2", "3"}
 
-    async def test_one_way_is_stored_and_not_answered(self, unit: BrokerUnit) -> None:
+    async def test_a_one_way_send_is_stored_and_not_answered(self, unit: BrokerUnit) -> None:
         request = RemotingCommand.request(RequestCode.SEND_MESSAGE_V2, send_header(), body=b"quiet", one_way=True)
         unit.connection.client.send_one_way(request)
         await unit.send(body=b"loud")
         assert [message.body for message in await stored(unit)] == [b"quiet", b"loud"]
 
-    async def test_an_unknown_topic_is_made_from_its_template_and_survives(self, unit: BrokerUnit) -> None:
+    async def test_an_unknown_topic_is_created_from_its_template_and_survives(self, unit: BrokerUnit) -> None:
         answers = await asyncio.gather(*(unit.send("New", body=b"%d" % number) for number in range(3)))
         assert [answer.code for answer in answers] == [0, 0, 0]
         config = unit.broker.tables.topics.find("New")
@@ -169,11 +169,11 @@ class TestRefusedSend:
         assert remark in str(answer.remark)
         assert unit.store.max_physical_offset == 0
 
-    async def test_properties_that_ask_for_nothing_pass(self, unit: BrokerUnit) -> None:
+    async def test_delay_properties_without_a_delay_pass(self, unit: BrokerUnit) -> None:
         for properties in ({"DELAY": "0"}, {"TRAN_MSG": "false"}, {"MY_DELAY": "3"}, {"DELAYED": "1"}):
             assert (await unit.send(properties=properties)).code == 0
 
-    async def test_a_body_too_many_or_none(self, unit: BrokerUnit) -> None:
+    async def test_a_body_that_is_too_large_or_empty_is_refused(self, unit: BrokerUnit) -> None:
         none = await unit.ask(RequestCode.SEND_MESSAGE_V2, send_header())
         assert (none.code, none.remark) == (13, "message body is missing: the request has none")
         large = await unit.send(body=bytes(64 * 1024 + 1))
@@ -199,7 +199,7 @@ class TestRefusedSend:
         assert (await unit.send("Ordered")).code == ResponseCode.NO_PERMISSION
         assert (await unit.send("T")).code == 0
 
-    async def test_before_its_time_the_broker_takes_nothing(self, unit: BrokerUnit) -> None:
+    async def test_before_its_start_time_the_broker_accepts_no_send(self, unit: BrokerUnit) -> None:
         unit.broker.core.policy.start_accept_send_request_time_stamp = unit.clock.now_ms() + 1000
         answer = await unit.send()
         assert (answer.code, str(answer.remark)[:26]) == (1, "broker unable to service, ")
@@ -214,7 +214,7 @@ class TestRefusedSend:
             answer = await unit.send("New")
             assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
             assert "topic New was not made" in str(answer.remark)
-            assert (await unit.send("New")).code == ResponseCode.SERVICE_NOT_AVAILABLE  # Known by now, not yet safe.
+            assert (await unit.send("New")).code == ResponseCode.SERVICE_NOT_AVAILABLE  # Known, but not saved.
             assert unit.store.max_physical_offset == 0
             faults.rules.clear()
             await asyncio.sleep(2)
@@ -252,7 +252,7 @@ class TestBatch:
             "TAGS": "A", "UNIQ_KEY": messages[3].message_id, "shared": "yes", **DEFAULTS,
         }  # fmt: skip
 
-    async def test_all_or_none(self, unit: BrokerUnit) -> None:
+    async def test_a_batch_is_stored_as_a_whole_or_not_at_all(self, unit: BrokerUnit) -> None:
         refused = [
             ([(0, b"a", b""), (0, b"b", b"DELAY\x013\x02")], {}, 3, "DELAY=3"),
             ([(0, b"a", b"")], {"properties": {"TRAN_MSG": "true"}}, 3, "TRAN_MSG"),
@@ -295,7 +295,7 @@ class TestDurability:
             unit.broker.core.waiters.flushed_from_thread(unit.store.flushed_offset)
             assert ((await answer).code, (await answer).ext_fields["queueOffset"]) == (0, "0")
 
-    async def test_nothing_is_answered_before_it_is_flushed(self) -> None:
+    async def test_no_send_is_answered_before_its_flush(self) -> None:
         async with BrokerUnit() as unit:
             await unit.make_topic("T")
             unit.flush_is_stuck = True
@@ -308,7 +308,7 @@ class TestDurability:
             assert unit.broker.core.waiters.latency.max_ms >= 1000
 
     async def test_sends_that_waited_for_a_slow_flush_are_dispatched_and_answered_in_pieces(self) -> None:
-        """A disk that hung for a second under load once held the loop for a quarter of a second more."""
+        """A disk that hung for a second under load once blocked the loop for another quarter of a second."""
         async with BrokerUnit(os_page_cache_busy_time_out_mills=100_000) as unit:
             await unit.make_topic("T")
             unit.flush_is_stuck = True
@@ -393,7 +393,7 @@ class TestDurability:
             assert "the CommitLog can't be written" in str(answer.remark)
             assert [message.body for message in await stored(unit)] == [b"before"]
 
-    async def test_nothing_is_answered_before_it_is_written(self) -> None:
+    async def test_no_send_is_answered_before_its_write(self) -> None:
         async with BrokerUnit(flush_disk_type="ASYNC_FLUSH") as unit:
             await unit.make_topic("T")
             write_out = unit.store.write_out
@@ -404,13 +404,13 @@ class TestDurability:
             unit.store.write_out = write_out  # type: ignore[method-assign]
             assert (await unit.send()).code == ResponseCode.SUCCESS
 
-    async def test_async_flush_answers_and_shows_at_once(self) -> None:
+    async def test_with_async_flush_a_send_is_answered_and_readable_at_once(self) -> None:
         async with BrokerUnit(flush_disk_type="ASYNC_FLUSH") as unit:
             await unit.make_topic("T")
             assert (await unit.send()).code == 0
             assert len(await stored(unit)) == 1
 
-    async def test_a_slow_disk_is_answered_at_once_as_not_stored(self) -> None:
+    async def test_a_send_refused_because_of_a_slow_disk_is_answered_at_once_as_not_stored(self) -> None:
         async with BrokerUnit(send_thread_pool_queue_capacity=2) as unit:
             await unit.make_topic("T")
             unit.flush_is_stuck = True

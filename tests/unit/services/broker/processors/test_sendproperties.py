@@ -1,4 +1,4 @@
-"""Items of a batch: what is known of their properties by now says what looking through them would say."""
+"""Items of a batch: properties cached from earlier items give the same result as a full parse."""
 
 from typing import Any
 

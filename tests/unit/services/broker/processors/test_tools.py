@@ -1,4 +1,4 @@
-"""What tools ask: numbers, clients, settings, messages by key."""
+"""Requests of tools: statistics, clients, settings, messages by key."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ async def ask(unit: BrokerUnit, code: int, **ext: object) -> RemotingCommand:
 
 
 class TestStatistics:
-    async def test_a_topics_queues(self, unit: BrokerUnit) -> None:
+    async def test_the_queues_of_a_topic(self, unit: BrokerUnit) -> None:
         await unit.send()
         await unit.send()
         answer = await ask(unit, RequestCode.GET_TOPIC_STATS_INFO, topic="T")
@@ -49,7 +49,7 @@ class TestStatistics:
         assert table.offset_table[empty].last_update_timestamp == 0
         assert (await ask(unit, RequestCode.GET_TOPIC_STATS_INFO, topic="Nobody")).code == 17
 
-    async def test_a_group_against_its_queues(self, unit: BrokerUnit) -> None:
+    async def test_the_offsets_of_a_group_beside_those_of_its_queues(self, unit: BrokerUnit) -> None:
         for _ in range(3):
             await unit.send()
         await unit.pull(max_msg_nums=2)
@@ -70,14 +70,14 @@ class TestStatistics:
         answer = await ask(unit, RequestCode.GET_CONSUME_STATS, consumerGroup="nobody")
         assert (answer.code, answer.body) == (0, b'{"consumeTps":0.0,"offsetTable":{}}')
 
-    async def test_one_counter(self, unit: BrokerUnit) -> None:
+    async def test_a_single_counter(self, unit: BrokerUnit) -> None:
         await unit.send()
         answer = await ask(unit, RequestCode.VIEW_BROKER_STATS_DATA, statsName="TOPIC_PUT_NUMS", statsKey="T")
         assert BrokerStatsData.decode(answer.body_bytes).stats_minute.sum == 1
         answer = await ask(unit, RequestCode.VIEW_BROKER_STATS_DATA, statsName="GROUP_GET_NUMS", statsKey="T@g")
         assert (answer.code, answer.remark) == (1, "The stats <GROUP_GET_NUMS> <T@g> not exist")
 
-    async def test_all_queues_at_once(self, unit: BrokerUnit) -> None:
+    async def test_statistics_of_all_queues(self, unit: BrokerUnit) -> None:
         await unit.send()
         unit.broker.tables.offsets.commit("T", "g", 0, 1, 1)
         answer = await ask(unit, RequestCode.GANTRY_QUEUE_STATES, topic="T", consumerGroup="g")
@@ -109,7 +109,7 @@ class TestQuery:
         answer = await ask(unit, RequestCode.QUERY_MESSAGE, key="b", **{**ext, "maxNum": 0})
         assert (answer.code, answer.remark) == (29, "maxNum=0: is less than 1")
 
-    async def test_by_place(self, unit: BrokerUnit) -> None:
+    async def test_messages_by_offset(self, unit: BrokerUnit) -> None:
         await unit.send(body=b"one")
         await unit.send(body=b"two")
         (first,) = iter_records((await ask(unit, RequestCode.VIEW_MESSAGE_BY_ID, offset=0)).body_bytes)
@@ -123,7 +123,7 @@ class TestQuery:
 
 
 class TestConnections:
-    async def test_a_groups_instances(self, unit: BrokerUnit) -> None:
+    async def test_the_instances_of_a_group(self, unit: BrokerUnit) -> None:
         await unit.ask(RequestCode.HEART_BEAT, body=consumer_beat("1@2", "g", "T", producer_groups=("pg",)))
         answer = await ask(unit, RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup="g")
         info = ConsumerConnection.decode(answer.body_bytes)
@@ -157,7 +157,7 @@ class TestConnections:
             unit, RequestCode.GET_CONSUMER_RUNNING_INFO, consumerGroup="g", clientId=client_id, jstackEnable="false"
         )
 
-    async def test_an_instance_is_asked_itself(self, unit: BrokerUnit) -> None:
+    async def test_an_instance_is_asked_for_its_running_info(self, unit: BrokerUnit) -> None:
         asked: list[dict[str, str]] = []
 
         def answer_info(channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -196,7 +196,7 @@ class TestBrokerConfig:
         assert (shown["flushDiskType"], shown["enabledAppendPropCRC"]) == ("SYNC_FLUSH", "true")
         assert shown["waitTimeMillsInSendQueue"] == "200"
 
-    async def test_a_switch_is_in_force_at_once_and_kept(self, unit: BrokerUnit) -> None:
+    async def test_a_switch_takes_effect_at_once_and_is_saved(self, unit: BrokerUnit) -> None:
         assert await self.change(unit, "autoCreateTopicEnable=false\nnoSuchKey=1\n") == (0, None)
         assert (await unit.send("New")).code == ResponseCode.TOPIC_NOT_EXIST
         kept = json.loads(unit.files.read("/data/store/config/gantry-settings.json"))
@@ -220,18 +220,20 @@ class TestBrokerConfig:
             ("", 0, "None"),
         ],
     )
-    async def test_all_or_none(self, unit: BrokerUnit, text: str, code: int, remark: str) -> None:
+    async def test_settings_are_changed_as_a_whole_or_not_at_all(
+        self, unit: BrokerUnit, text: str, code: int, remark: str
+    ) -> None:
         found, said = await self.change(unit, text)
         assert (found, remark in str(said)) == (code, True), said
         assert unit.broker.core.policy.auto_create_topic_enable
 
-    async def test_the_brokers_permission_is_that_of_its_topics(self, unit: BrokerUnit) -> None:
+    async def test_the_permission_of_the_broker_applies_to_its_topics(self, unit: BrokerUnit) -> None:
         before = unit.broker.tables.topics.version
         assert await self.change(unit, "brokerPermission=4") == (0, None)
         assert unit.broker.core.policy.broker_permission == 4
         assert unit.broker.tables.topics.version != before
 
-    async def test_the_figures_are_those_tools_read(self, unit: BrokerUnit) -> None:
+    async def test_the_runtime_figures_are_those_that_tools_read(self, unit: BrokerUnit) -> None:
         await unit.send()
         await asyncio.sleep(20)
         await unit.pull()

@@ -26,7 +26,7 @@ async def create(unit: BrokerUnit, topic: str = "T", **changes: Any) -> Remoting
     return await unit.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, ext={**ext, **changes})
 
 
-async def test_a_topic_is_made_saved_and_changed(unit: BrokerUnit) -> None:
+async def test_a_topic_is_created_saved_and_changed(unit: BrokerUnit) -> None:
     assert (await create(unit, attributes="+message.type=FIFO")).code == 0
     saved = json.loads(unit.files.read("/data/store/config/topics.json"))
     assert saved["topicConfigTable"]["T"]["attributes"] == {"message.type": "FIFO"}
@@ -69,7 +69,7 @@ async def test_invalid_topics_are_refused(unit: BrokerUnit, changes: dict[str, s
     assert unit.broker.tables.topics.find("T") is None
 
 
-async def test_a_list_is_made_whole_or_not_at_all(unit: BrokerUnit) -> None:
+async def test_a_list_of_topics_is_created_as_a_whole_or_not_at_all(unit: BrokerUnit) -> None:
     good = [TopicConfig("A", 1, 1), TopicConfig("B", 2, 2)]
     for bad in ([*good, TopicConfig("x y")], [*good, TopicConfig("A", 3, 3)]):
         answer = await unit.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=encode_topic_configs(bad))
@@ -83,7 +83,7 @@ async def test_a_list_is_made_whole_or_not_at_all(unit: BrokerUnit) -> None:
     assert table.data_version == unit.broker.tables.topics.version
 
 
-async def test_a_deleted_topic_takes_offsets_and_queues_along(unit: BrokerUnit) -> None:
+async def test_deleting_a_topic_deletes_its_offsets_and_queues(unit: BrokerUnit) -> None:
     await create(unit)
     await unit.send()
     unit.broker.tables.offsets.commit("T", "g", 0, 1, 1)

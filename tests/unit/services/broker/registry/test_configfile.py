@@ -1,4 +1,4 @@
-"""A config file and its backup: whatever happens, one of them can be read."""
+"""A config file and its backup: at least one of them can always be read."""
 
 import errno
 import os
@@ -33,7 +33,7 @@ def contents(files: MemFileSystem) -> dict[str, bytes]:
     return {name: files.read(f"c/{name}") for name in files.list_dir("c")}
 
 
-def test_the_old_content_is_kept_beside_the_new(files: MemFileSystem) -> None:
+def test_the_old_content_is_kept_in_the_backup(files: MemFileSystem) -> None:
     file = opened(files)
     for number in (b"1", b"2", b"3"):
         file.write([b'{"a":', number, b"}"])
@@ -55,7 +55,7 @@ def test_a_broken_file_never_replaces_a_good_backup(files: MemFileSystem, broken
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM, errno.EACCES])
-def test_a_file_that_can_not_be_opened_now_is_not_broken(files: MemFileSystem, number: int) -> None:
+def test_a_file_that_can_not_be_opened_for_the_moment_is_not_broken(files: MemFileSystem, number: int) -> None:
     """A broker without descriptors moved its good files away; a crash then lost the last topics and offsets."""
     fault = FaultFileSystem(files)
     file = ConfigFile(fault, PATH)
@@ -71,7 +71,9 @@ def test_a_file_that_can_not_be_opened_now_is_not_broken(files: MemFileSystem, n
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.EACCES])
-def test_a_start_does_not_fall_back_from_a_file_that_can_not_be_opened_now(files: MemFileSystem, number: int) -> None:
+def test_a_start_uses_no_backup_for_a_file_that_can_not_be_opened_for_the_moment(
+    files: MemFileSystem, number: int
+) -> None:
     files.write(PATH, b'{"a":2}')
     files.write(f"{PATH}.bak", b'{"a":1}')
     fault = FaultFileSystem(files, FaultRule("read", "c/x.json", number))
@@ -80,7 +82,7 @@ def test_a_start_does_not_fall_back_from_a_file_that_can_not_be_opened_now(files
     assert contents(files) == {"x.json": b'{"a":2}', "x.json.bak": b'{"a":1}'}
 
 
-def test_a_file_that_the_disk_does_not_give_is_set_aside(files: MemFileSystem) -> None:
+def test_a_file_that_the_disk_can_not_read_is_set_aside(files: MemFileSystem) -> None:
     files.write(PATH, b'{"a":5}')
     files.write(f"{PATH}.bak", b'{"a":1}')
     file = ConfigFile(FaultFileSystem(files, FaultRule("read", "c/x.json", times=2)), PATH)
@@ -95,7 +97,7 @@ def test_a_missing_file_leaves_its_backup_alone(files: MemFileSystem) -> None:
     assert contents(files) == {"x.json": b'{"a":2}', "x.json.bak": b'{"a":1}'}
 
 
-def test_a_file_that_turns_bad_while_the_broker_runs_is_not_copied(files: MemFileSystem) -> None:
+def test_a_file_that_becomes_bad_while_the_broker_runs_is_not_copied(files: MemFileSystem) -> None:
     file = opened(files)
     file.write([b'{"a":1}'])
     file.write([b'{"a":2}'])
@@ -113,7 +115,7 @@ def test_a_file_that_was_never_read_is_copied_if_it_is_json(files: MemFileSystem
     assert contents(files)["x.json.bak"] == b'{"a":{0:1}}'
 
 
-def test_falling_back_is_logged(files: MemFileSystem) -> None:
+def test_use_of_the_backup_is_logged(files: MemFileSystem) -> None:
     files.write(PATH, b"{")
     files.write(f"{PATH}.bak", b'{"a":1}')
     with structlog.testing.capture_logs() as lines:

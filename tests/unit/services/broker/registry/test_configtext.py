@@ -1,4 +1,4 @@
-"""The text of large tables: encoded once an entry, in slices, and the same as if it were encoded at once."""
+"""The text of large tables: each entry is encoded once, in slices, with the same result as a single pass."""
 
 from collections import OrderedDict
 from typing import Any
@@ -76,7 +76,7 @@ def test_a_change_between_two_slices_is_in_the_text(monkeypatch: pytest.MonkeyPa
     assert msgspec.json.decode(b"".join(table.text.take())) == {"version": 99, "table": table.values}
 
 
-def test_a_table_that_changes_without_end_is_written_nevertheless(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_changes_continuously_is_still_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(configtext, "SLICE_BYTES", 1)
     table = Table(10)
     for _ in table.text.refresh():
@@ -85,7 +85,7 @@ def test_a_table_that_changes_without_end_is_written_nevertheless(monkeypatch: p
     assert msgspec.json.decode(b"".join(table.text.take()))["table"] == table.values
 
 
-def test_a_save_that_is_given_up_leaves_nothing_out_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancelled_save_leaves_nothing_out_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(configtext, "SLICE_BYTES", 100)
     table = Table(100)
     slices = table.text.refresh()
@@ -94,7 +94,7 @@ def test_a_save_that_is_given_up_leaves_nothing_out_of_the_next(monkeypatch: pyt
     assert table.decoded()["table"] == table.values
 
 
-def test_pieces_that_were_taken_do_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_already_returned_do_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(configtext, "PIECE_BYTES", 50)
     table = Table(20)
     before = table.text.encode()

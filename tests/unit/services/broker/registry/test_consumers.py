@@ -10,7 +10,7 @@ from services.broker.registry.producers import ProducerTable
 
 
 class Connection:
-    """Something with an identity."""
+    """A connection with an identity and nothing else."""
 
 
 A: Any = Connection()
@@ -35,7 +35,7 @@ def register(table: ConsumerTable, info: ClientInfo, *topics: tuple[str, str, in
     )
 
 
-def test_the_group_hears_of_members_and_topics_but_not_of_expressions() -> None:
+def test_the_group_is_notified_of_members_and_topics_but_not_of_expressions() -> None:
     table = ConsumerTable()
     assert register(table, client(A), ("T", "*", 1))
     assert not register(table, client(A), ("T", "*", 1))
@@ -54,7 +54,7 @@ def test_the_greater_version_wins_from_any_client() -> None:
     assert info.subscriptions["T"].sub_string == "new"
 
 
-def test_two_instances_with_different_topics_remove_each_others() -> None:
+def test_two_instances_with_different_topics_overwrite_each_other() -> None:
     table = ConsumerTable()
     register(table, client(A), ("T", "*", 1))
     assert register(table, client(B, "3@4"), ("U", "*", 1))
@@ -63,7 +63,7 @@ def test_two_instances_with_different_topics_remove_each_others() -> None:
     assert list(info.subscriptions) == ["U"]
 
 
-def test_a_beat_without_subscriptions_leaves_them() -> None:
+def test_a_heartbeat_without_subscriptions_leaves_them_unchanged() -> None:
     table = ConsumerTable()
     register(table, client(A), ("T", "*", 1))
     assert not register(table, client(A), None)
@@ -86,7 +86,7 @@ def test_members_are_identified_by_connection_and_id() -> None:
     assert info.client_ids() == ["two", "one"]
 
 
-def test_a_connection_takes_all_its_instances_along() -> None:
+def test_a_closed_connection_removes_all_its_instances() -> None:
     table = ConsumerTable()
     for group, connection, client_id in [("g", A, "one"), ("g", A, "two"), ("h", A, "one"), ("i", B, "x")]:
         register(table, client(connection, client_id), ("T", "*", 1), group=group)
@@ -98,7 +98,7 @@ def test_a_connection_takes_all_its_instances_along() -> None:
     assert not table.has_connection(A)
 
 
-def test_silence_expires_members_one_by_one() -> None:
+def test_members_expire_one_by_one_without_heartbeats() -> None:
     table = ConsumerTable()
     register(table, client(A, "old", seen_ms=0), ("T", "*", 1))
     register(table, client(A, "young", seen_ms=500), ("T", "*", 1))
@@ -114,7 +114,7 @@ def test_silence_expires_members_one_by_one() -> None:
     assert member.connection is A
 
 
-def test_producers_come_and_go() -> None:
+def test_producers_are_added_and_removed() -> None:
     table = ProducerTable()
     table.register("pg", client(A, "one"))
     table.register("pg", client(A, "one", seen_ms=5))
@@ -131,7 +131,7 @@ def test_producers_come_and_go() -> None:
     assert table.groups() == {}
 
 
-def test_members_are_counted_however_they_come_and_go() -> None:
+def test_the_member_count_is_right_after_any_change() -> None:
     consumers, producers = ConsumerTable(), ProducerTable()
     for _ in range(2):
         for connection in (A, B):
@@ -153,13 +153,13 @@ def test_members_are_counted_however_they_come_and_go() -> None:
 
 
 class Watched(dict[Any, Any]):
-    """A group's members, where nobody has to look."""
+    """Members of a group that must not be iterated over."""
 
     def __iter__(self) -> Any:
-        raise AssertionError("walked through")
+        raise AssertionError("the members were iterated over")
 
 
-def test_a_lost_connection_costs_no_look_at_the_groups_of_others() -> None:
+def test_a_lost_connection_does_not_visit_the_groups_of_others() -> None:
     consumers = ConsumerTable()
     register(consumers, client(A), ("T", "*", 1), group="other")
     other = consumers.find("other")

@@ -1,4 +1,4 @@
-"""The config files: written as RocketMQ writes them, read whatever their age."""
+"""The config files: written in RocketMQ's format, and read in the format of every release."""
 
 import json
 
@@ -62,7 +62,7 @@ def test_the_text_of_a_topic_and_a_group_is_that_of_rocketmq() -> None:
     )
 
 
-def test_topics_come_back_as_they_were(files: MemFileSystem) -> None:
+def test_topics_round_trip(files: MemFileSystem) -> None:
     topics = TopicTable()
     config = TopicConfig("T", 3, 5, 2, order=True, topic_sys_flag=1, attributes={"message.type": "FIFO"})
     topics.load(VERSION, [config])
@@ -73,7 +73,7 @@ def test_topics_come_back_as_they_were(files: MemFileSystem) -> None:
     assert loaded.version == VERSION
 
 
-def test_groups_come_back_as_they_were(files: MemFileSystem) -> None:
+def test_groups_round_trip(files: MemFileSystem) -> None:
     policy = {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 5000, "max": 7200000, "multiplier": 2}}
     group = SubscriptionGroup("g", consume_enable=False, retry_max_times=2, group_retry_policy=policy, broker_id=1)
     groups = GroupTable()
@@ -112,7 +112,7 @@ def test_files_of_4_9_are_read(files: MemFileSystem) -> None:
     assert documents.load_delay_offsets(files, "s").offset_table == {3: 10, 4: 2}
 
 
-def test_colons_and_digits_in_texts_are_left_alone(files: MemFileSystem) -> None:
+def test_colons_and_digits_in_texts_are_unchanged(files: MemFileSystem) -> None:
     put(files, "x.json", '{"a\\"1:":"{5:6, \\"7:8}", 9 : 1}')
     assert ConfigFile(files, "s/config/x.json").read(dict[str, object]) == {'a"1:': '{5:6, "7:8}', "9": 1}
 
@@ -126,7 +126,7 @@ def test_a_broken_file_is_read_from_its_backup(files: MemFileSystem, broken: str
     assert offsets.find("T", "g", 0) == 4
 
 
-def test_nothing_readable_refuses_the_start_and_names_both_files(files: MemFileSystem) -> None:
+def test_if_neither_file_can_be_read_the_start_fails_and_names_both(files: MemFileSystem) -> None:
     put(files, documents.OFFSETS_FILE, '{"offsetTable":{"T@g":{0:"x"}}}')
     put(files, documents.OFFSETS_FILE, "{", backup=True)
     with pytest.raises(
@@ -143,7 +143,7 @@ def test_no_files_or_empty_ones_are_a_new_store(files: MemFileSystem) -> None:
     assert documents.load_kept_settings(files, "s").settings == {}
 
 
-def test_kept_settings_come_back(files: MemFileSystem) -> None:
+def test_saved_settings_are_read(files: MemFileSystem) -> None:
     text = documents.settings_text(lambda: VERSION, lambda: {"default_topic_queue_nums": "4"})
     save(files, documents.SETTINGS_FILE, text)
     kept = documents.load_kept_settings(files, "s")

@@ -7,7 +7,7 @@ from services.broker.policy import Policy
 from services.broker.registry.groups import GroupTable, system_groups
 
 
-def test_a_group_is_made_at_its_first_use_where_that_is_allowed() -> None:
+def test_a_group_is_created_at_its_first_use_if_allowed() -> None:
     told: list[str] = []
     table = GroupTable(told.append)
     assert table.ensure("g", Policy(), 5) == SubscriptionGroup("g")
@@ -19,12 +19,12 @@ def test_a_group_is_made_at_its_first_use_where_that_is_allowed() -> None:
     assert table.ensure("TOOLS_CONSUMER", off, 7) is not None
 
 
-def test_a_name_that_can_be_none_is_refused() -> None:
+def test_an_invalid_name_is_refused() -> None:
     with pytest.raises(InvalidNameError, match="group: 'a b'"):
         GroupTable().ensure("a b", Policy(), 1)
 
 
-def test_groups_change_and_go() -> None:
+def test_groups_are_changed_and_deleted() -> None:
     table = GroupTable()
     table.put(SubscriptionGroup("g", retry_max_times=3), 1)
     table.forbidden["g"] = {"T": 0b100, "U": 0b010}

@@ -26,7 +26,7 @@ def test_the_version_changes_after_a_number_of_commits() -> None:
     assert table.version == DataVersion(0, 77, 1)
 
 
-def test_names_are_found_from_both_sides() -> None:
+def test_groups_of_a_topic_and_topics_of_a_group_are_found() -> None:
     table = OffsetTable()
     for topic, group in [("T", "g"), ("%RETRY%g", "g"), ("T", "h")]:
         table.commit(topic, group, 0, 1, now_ms=1)
@@ -35,7 +35,7 @@ def test_names_are_found_from_both_sides() -> None:
     assert table.groups() == ["g", "h"]
 
 
-def test_deleting_a_topic_or_group_forgets_exactly_its_offsets() -> None:
+def test_deleting_a_topic_or_group_deletes_exactly_its_offsets() -> None:
     table = OffsetTable()
     for topic, group in [("T", "g"), ("T2", "g"), ("T", "gg"), ("U", "g")]:
         table.commit(topic, group, 0, 1, now_ms=1)
@@ -57,7 +57,7 @@ def test_pulled_offsets_are_kept_in_memory_only() -> None:
     assert not table.unsaved
 
 
-def test_changes_since_the_last_save_are_noted() -> None:
+def test_changes_since_the_last_save_are_recorded() -> None:
     table = OffsetTable()
     table.load(DataVersion(0, 5, 2), {"T@g": {0: 1}, "U@g": {0: 1}})
     assert (list(table.unsaved), list(table.unsaved_groups), table.is_dirty) == (["T@g", "U@g"], ["g"], False)
@@ -72,7 +72,7 @@ def test_changes_since_the_last_save_are_noted() -> None:
     assert (list(table.unsaved), list(table.unsaved_groups)) == (["U@g"], ["h", "g"])
 
 
-def test_offsets_beyond_the_end_are_set_back_to_it() -> None:
+def test_offsets_beyond_the_end_are_reset_to_it() -> None:
     table = OffsetTable()
     table.load(DataVersion(), {"T@g": {0: 5, 1: 6, 2: 7}, "Gone@g": {0: 1}, "T@h": {1: 2}})
     table.unsaved.clear()
@@ -92,14 +92,14 @@ def test_a_full_table_takes_no_new_pair_but_commits_of_existing_ones(monkeypatch
     assert table.commit("T", "h", 0, 1, now_ms=1)
     assert not table.commit("T", "i", 0, 1, now_ms=1)
     assert table.commit("T", "g", 0, 2, now_ms=1)
-    assert table.commit("T", "g", 1, 2, now_ms=1), "a pair that is there may have one more queue"
+    assert table.commit("T", "g", 1, 2, now_ms=1), "an existing pair may get another queue"
     assert not table.commit("T", "g", 2, 2, now_ms=1)
     assert table.all() == {"T@g": {0: 2, 1: 2}, "T@h": {0: 1}}
     table.remove_group("g")
     assert table.commit("T", "i", 0, 1, now_ms=1)
 
 
-def test_noted_pulls_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_recorded_pulls_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offsets_module, "PULLED_PAIRS_MAX", 2)
     table = OffsetTable()
     for group in ("g", "h", "g", "i"):

@@ -56,7 +56,7 @@ async def test_many_changes_become_one_write(desk: Desk) -> None:
     await desk.persistence.durable("x")
     assert desk.writes == 1
     assert desk.written() == b'{\n\t"value":5\n}'
-    await desk.persistence.durable("x")  # Nothing is left to wait for.
+    await desk.persistence.durable("x")  # No write is left to wait for.
 
 
 async def test_a_change_during_a_write_is_written_after_it(desk: Desk) -> None:
@@ -92,7 +92,7 @@ async def test_a_cancelled_waiter_does_not_affect_the_others(desk: Desk) -> None
     assert desk.writes == 1
 
 
-async def test_write_all_leaves_nothing_marked(desk: Desk) -> None:
+async def test_write_all_leaves_no_table_dirty(desk: Desk) -> None:
     desk.delay_s = 1000
     desk.change()
     desk.persistence.write_all()

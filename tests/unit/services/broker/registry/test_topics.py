@@ -48,7 +48,7 @@ def test_system_topics_are_added_only_where_they_are_missing() -> None:
     assert "TBW102" not in {topic.topic_name for topic in without}
 
 
-def test_a_new_topic_takes_after_its_template() -> None:
+def test_a_new_topic_inherits_from_its_template() -> None:
     made = auto_created("T", TEMPLATE, 4, Policy(), topic_sys_flag=1)
     assert made == TopicConfig("T", 4, 4, 6, topic_filter_type=MULTI_TAG, topic_sys_flag=1)
     assert auto_created("T", TEMPLATE, 99, Policy(), topic_sys_flag=0) == TopicConfig(
@@ -102,7 +102,7 @@ def test_bad_attributes_are_named(text: str, reason: str) -> None:
         changed_attributes({}, text, creating=True)
 
 
-def test_others_see_the_perm_of_topic_and_broker_together() -> None:
+def test_clients_see_the_combined_permission_of_topic_and_broker() -> None:
     config = TopicConfig("T", 4, 4, 7)
     assert with_perm_of_broker(config, 6) is config
     assert with_perm_of_broker(config, 4).perm == 5

@@ -1,4 +1,4 @@
-"""Units with store times, and the first message that a filter wants."""
+"""Units with store times, and the first message that a filter accepts."""
 
 import pytest
 
@@ -37,7 +37,7 @@ class Opened:
         return self.store._queues.find("T", 0)
 
     def truth(self, index: int) -> tuple[int, int, int, int]:
-        """Return the row of an offset as its decoded record says."""
+        """Return the row of an offset according to its decoded record."""
         unit = self.queue.unit(index)
         message = decode_record(self.store.record_at(unit.physical_offset))
         assert message.queue_offset == index
@@ -100,7 +100,7 @@ def test_a_queue_begins_after_its_removed_records():
     assert opened.rows(0, 1) == [opened.truth(first)]
 
 
-def test_places_without_a_message():
+def test_offsets_without_a_message():
     opened = Opened(mapped_file_size_consume_queue=200)
     opened.put(25)
     opened.queue.put_right(1, FILLER_UNIT)
@@ -115,14 +115,14 @@ def test_places_without_a_message():
 
 
 @pytest.mark.parametrize("at", [0, 4, 12, 20, 28], ids=["size", "magic", "queue id", "queue offset", "physical offset"])
-def test_a_record_that_is_not_the_units_has_no_time(at):
+def test_a_unit_that_points_to_another_record_has_no_time(at):
     opened = Opened()
     opened.put(3, tag="A")
     opened.overwrite(RECORD_BYTES + at, b"\x01\x02")
     assert opened.rows() == [opened.truth(0), (RECORD_BYTES, RECORD_BYTES, 65, -1), opened.truth(2)]
 
 
-def test_units_that_point_to_where_nothing_is():
+def test_units_that_point_beyond_the_log():
     opened = Opened()
     opened.put(6)
     good = opened.queue.units(0, 6)
@@ -136,7 +136,7 @@ def test_units_that_point_to_where_nothing_is():
     assert rows[5] == opened.truth(5)
 
 
-def test_a_time_that_can_not_be_is_none():
+def test_an_implausible_time_is_none():
     opened = Opened()
     opened.put(1)
     opened.overwrite(56, b"\xff")
@@ -164,7 +164,7 @@ def test_the_first_message_that_matches_is_found():
     assert find("T", 0, 0, frozenset({0, 97}), 99).scanned_to == 2, "filler has the tags code of no tag"
 
 
-def test_only_a_record_that_proves_itself_whole_has_its_time():
+def test_only_an_intact_record_returns_its_time():
     opened = Opened()
     opened.put(4, tag="A")
     opened.put(1, topic="U")

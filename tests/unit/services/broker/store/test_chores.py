@@ -1,4 +1,4 @@
-"""Chores: the store's thread waits for no worker while the store runs, and goes through many queues in slices."""
+"""Chores: the store's thread waits for no worker while the store runs, and processes many queues in slices."""
 
 import errno
 
@@ -20,7 +20,7 @@ DAY_MS = 86_400_000
 
 
 class Opened:
-    """A store whose chores or files ahead are not done before the test says so."""
+    """A store whose chores or preallocated files are held back until the test releases them."""
 
     def __init__(self, **changes) -> None:
         self.clock = FakeClock()
@@ -63,7 +63,7 @@ def test_a_roll_does_not_wait_for_the_chores():
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_file_that_is_not_made_in_time_refuses_the_message_and_nothing_waits(count):
+def test_if_the_next_file_is_not_ready_the_message_is_refused_without_waiting(count):
     opened = Opened(log_files_ahead_max=count)
     making = opened.hold(opened.making)
     results = [opened.put() for _ in range(4 * count + 1)]
@@ -75,7 +75,7 @@ def test_a_file_that_is_not_made_in_time_refuses_the_message_and_nothing_waits(c
     )
     batch = opened.store.put_batch("T", 0, [(0, bytes(800), b"", None, None, None)], born_at_ms=1, born_host=HOST)
     assert batch.status is PutStatus.NOT_WRITABLE
-    assert opened.put(size=1).status is PutStatus.OK, "what fits the file is stored"
+    assert opened.put(size=1).status is PutStatus.OK, "a message that fits the present file is stored"
     making.run()
     after = opened.put()
     assert (after.status, after.queue_offset) == (PutStatus.OK, len(results))
@@ -85,7 +85,7 @@ def test_a_file_that_is_not_made_in_time_refuses_the_message_and_nothing_waits(c
     assert opened.store.stop()
 
 
-def test_full_files_that_are_not_flushed_are_few():
+def test_the_number_of_full_unflushed_files_is_bounded():
     opened = Opened(flush_disk_type=FlushDiskType.ASYNC_FLUSH)
     results = [opened.put() for _ in range(4 * UNFLUSHED_FILES_MAX + 5)]
     assert {result.status for result in results[:-1]} == {PutStatus.OK}
@@ -95,7 +95,7 @@ def test_full_files_that_are_not_flushed_are_few():
         f"(/store/commitlog/{4096 * (UNFLUSHED_FILES_MAX + 1):020d}); try again"
     )
     opened.tick(1)
-    assert opened.store.flushed_offset > 0, "nobody waits for the usual time"
+    assert opened.store.flushed_offset > 0, "the flush starts before its usual time"
     assert opened.put().status is PutStatus.OK
     assert opened.store.stop()
 
@@ -107,7 +107,7 @@ def test_the_first_file_is_made_at_the_start():
     assert opened.put().status is PutStatus.OK
 
 
-def test_a_disk_without_room_for_the_first_file_is_asked_again():
+def test_a_disk_without_space_for_the_first_file_is_tried_again():
     clock = FakeClock()
     files = FaultFileSystem(MemFileSystem(clock), FaultRule("create", "*/commitlog/*", errno.ENOSPC))
     store = make_store(files, clock)
@@ -122,7 +122,7 @@ def test_a_disk_without_room_for_the_first_file_is_asked_again():
     assert store.put("T", 0, b"", b"", born_at_ms=1, born_host=HOST).status is PutStatus.OK
 
 
-def test_small_files_are_made_further_ahead_than_large_ones():
+def test_small_files_are_preallocated_further_ahead_than_large_ones():
     def ahead(size: int) -> int:
         return StoreSettings(mapped_file_size_commit_log=size).log_files_ahead
 
@@ -141,7 +141,7 @@ def test_a_deletion_does_not_wait_for_the_chores():
     assert not deletion.done()
     assert opened.store.delete_topic("T") is deletion, "there is one deletion of a topic at a time"
     assert opened.store.get("T", 0, 0, 1).status is GetStatus.NO_MATCHED_LOGIC_QUEUE
-    assert opened.put("U").status is PutStatus.OK, "nobody else waits"
+    assert opened.put("U").status is PutStatus.OK, "no other topic waits"
     refused = opened.put("T")
     assert (refused.status, refused.reason) == (PutStatus.NOT_WRITABLE, "topic T is being deleted")
     opened.flush()
@@ -151,7 +151,7 @@ def test_a_deletion_does_not_wait_for_the_chores():
     assert opened.put("T").queue_offset == 0
 
 
-def test_files_of_a_topic_go_in_slices_and_a_stop_waits_for_one():
+def test_files_of_a_topic_are_removed_in_slices_and_a_stop_waits_for_one():
     opened = Opened()
     queues = 3 * SLICE_FILES_MAX
     for queue_id in range(queues):
@@ -165,7 +165,7 @@ def test_files_of_a_topic_go_in_slices_and_a_stop_waits_for_one():
         chores.run()
         assert opened.memory.operations - before <= 3 * SLICE_FILES_MAX
     left = opened.memory.list_dir("/store/consumequeue/T")
-    opened.store._remover.is_stopping = True  # As `stop` begins.
+    opened.store._remover.is_stopping = True  # The first step of `stop`.
     opened.let_go(opened.chores)
     assert deletion.result() is False
     assert opened.memory.list_dir("/store/consumequeue/T") == left != []
@@ -177,7 +177,7 @@ def test_files_of_a_topic_go_in_slices_and_a_stop_waits_for_one():
     assert again.put("T", 0, b"", b"", born_at_ms=1, born_host=HOST).queue_offset == 0
 
 
-def test_files_that_can_not_be_removed_keep_the_topic_closed_until_they_are():
+def test_files_that_can_not_be_removed_block_the_topic_name_until_they_are():
     opened = Opened()
     opened.put("T")
     opened.flush()
@@ -225,7 +225,7 @@ def test_queues_are_checked_in_slices_and_readers_see_no_removed_units(monkeypat
     assert opened.store.clean_expired() == 10
     log_min = opened.store.min_physical_offset
     looked_at = [queue for queue in opened.store._queues if queue.corrected_to == log_min]
-    assert len(looked_at) == 3, "a slice at once"
+    assert len(looked_at) == 3, "one slice in each turn"
     for queue_id in queues[10:]:
         low = opened.store.min_offset("T", queue_id)
         assert low > 0
@@ -238,10 +238,10 @@ def test_queues_are_checked_in_slices_and_readers_see_no_removed_units(monkeypat
     assert retention.QUEUES_PER_TICK_MAX == 3
 
 
-def test_a_look_at_the_state_costs_the_same_however_many_queues_there_are():
+def test_reading_the_state_takes_the_same_time_for_any_number_of_queues():
     opened = Opened()
     for queue_id in range(50):
         opened.put("T", queue_id)
     opened.flush()
-    opened.store._queues.table = None  # A walk through the queues fails.
+    opened.store._queues.table = None  # An iteration over the queues fails.
     assert opened.store.state().skipped_units == 0

@@ -1,4 +1,4 @@
-"""Dispatch, group commit, and the rhythm of derived files: what happens when, and what when the disk refuses."""
+"""Dispatch, group commit, and the flush intervals of derived files: their order, and failures of the disk."""
 
 import errno
 
@@ -43,7 +43,7 @@ class Opened:
         return decode_checkpoint(self.memory.read("/store/checkpoint"))
 
 
-def test_both_ways_of_dispatch_end_in_the_same_bytes():
+def test_both_ways_of_dispatch_write_the_same_bytes():
     results = []
     for pending_max in (1 << 16, 0, 7):
         clock = FakeClock()
@@ -129,7 +129,7 @@ def test_a_flush_over_several_files():
     assert opened.store.flushed_offset == opened.store.confirm_offset == end
 
 
-def test_a_failed_sync_is_never_reported_as_flushed_and_never_tried_again():
+def test_a_failed_sync_is_never_reported_as_flushed_and_never_retried():
     opened = Opened()
     opened.put()
     opened.store.request_flush()
@@ -171,7 +171,7 @@ def test_a_failed_write_is_never_confirmed_and_never_retried(flush):
     assert opened.memory.exists("/store/abort")
 
 
-def test_more_than_may_gather_is_written_unasked():
+def test_records_above_the_gather_limit_are_written_at_once():
     opened = Opened(flush_disk_type=FlushDiskType.ASYNC_FLUSH, mapped_file_size_commit_log=4 << 20)
     end = 0
     while opened.store.confirm_offset == 0:
@@ -188,7 +188,7 @@ def test_a_write_that_fails_while_the_file_is_changed_refuses_the_message():
         results.append(opened.put())
     assert results[-1].status is PutStatus.NOT_WRITABLE
     assert results[-1].reason.startswith("the CommitLog can't be written: Input/output error")
-    assert opened.store.write_out() == 0, "nobody may be told of those before it"
+    assert opened.store.write_out() == 0, "the messages before it must not be acknowledged either"
 
 
 def test_an_error_of_the_flush_listener_is_raised():
@@ -201,7 +201,7 @@ def test_an_error_of_the_flush_listener_is_raised():
         opened.store.request_flush()
 
 
-def test_async_flush_is_confirmed_when_written_and_synced_in_its_rhythm():
+def test_async_flush_is_confirmed_when_written_and_synced_at_its_interval():
     opened = Opened(flush_disk_type=FlushDiskType.ASYNC_FLUSH, mapped_file_size_commit_log=1 << 20)
     end = opened.put().next_offset
     assert opened.store.confirm_offset == 0
@@ -209,7 +209,7 @@ def test_async_flush_is_confirmed_when_written_and_synced_in_its_rhythm():
     assert opened.store.dispatch() == 1
     opened.clock.advance(10_000)
     opened.store.maintain()
-    assert opened.flushed == [end], "thorough: there is no page of it"
+    assert opened.flushed == [end], "thorough: the checkpoint is less than one page"
     for _ in range(30):
         end = opened.put().next_offset
     opened.clock.advance(500)
@@ -261,7 +261,7 @@ def test_the_checkpoint_never_covers_unflushed_records():
     assert opened.checkpoint() == (0, opened.clock.now_ms(), 0, 0, 0)
 
 
-def test_with_async_flush_the_checkpoint_says_what_was_counted_the_time_before():
+def test_with_async_flush_the_checkpoint_has_the_previous_count_of_queues():
     """The log is dispatched further than it is flushed, and queues can be counted only as far as they are dispatched."""
     opened = Opened(worker=WaitingWorker(), flush_disk_type=FlushDiskType.ASYNC_FLUSH)
     ends = []
@@ -281,7 +281,7 @@ def test_with_async_flush_the_checkpoint_says_what_was_counted_the_time_before()
 
 
 def test_queues_are_not_counted_while_dispatch_is_paused():
-    """Some queues may have their units already: the next start would take these for missing."""
+    """Some queues may have their units already: the next start would consider these missing."""
     opened = Opened()
     for _ in range(15):
         opened.put()
@@ -291,7 +291,7 @@ def test_queues_are_not_counted_while_dispatch_is_paused():
     opened.store.dispatch()
     opened.clock.advance(10_000)
     opened.store._derived.flush_now()
-    for units in (0, None):  # What was counted the time before is still right.
+    for units in (0, None):  # The previous count is still right.
         count = decode_queue_count(opened.memory.read("/store/checkpoint"))
         assert (count and count.units) == units
         opened.store._derived.flush_now()
@@ -317,7 +317,7 @@ def test_a_checkpoint_that_can_not_be_written_stops_the_store():
 
 
 @pytest.mark.parametrize("path", ["*/consumequeue/*", "*/index/*"])
-def test_dispatch_waits_for_room_and_continues(path):
+def test_dispatch_waits_for_space_and_continues(path):
     opened = Opened()
     for _ in range(30):
         opened.put()

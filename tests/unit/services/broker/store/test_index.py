@@ -1,4 +1,4 @@
-"""IndexFile and IndexService: layout, chains, following files, queries, and what a crash leaves."""
+"""IndexFile and IndexService: layout, chains, consecutive files, queries, and files after a crash."""
 
 import json
 from collections.abc import Collection
@@ -64,7 +64,7 @@ def entry(number: int, *, keys: str = ""):
     return (number * 100, 100, None, number, 0, "T", f"U{number}", keys, T0 + number * 500)
 
 
-def test_the_bytes_of_the_vector():
+def test_the_bytes_equal_the_vector():
     slots, entries = 5_000_000, 100
     file = index_file(slots, entries)
     key_hash = index_key_hash("TopicTest", "k1")
@@ -92,7 +92,7 @@ def test_chains_are_walked_newest_first():
     assert search([file], 4, 64, T0 + 1500, T0 + 3000) == [20]
 
 
-def test_a_chain_that_runs_in_a_circle_ends():
+def test_a_circular_chain_ends():
     file = index_file(slots=1)
     file.put([(1, 10, T0), (1, 20, T0), (1, 30, T0)])
     at = index_entry_position(1, 2) + 16
@@ -109,7 +109,7 @@ def test_a_full_file_holds_one_entry_less_than_its_name_says():
     assert [file.count for file in index] == [32, 2]
 
 
-def test_a_following_file_takes_over_the_end_of_the_one_before():
+def test_a_following_file_repeats_the_end_of_the_previous_one():
     index = service()
     for number in range(40):
         put(index, number)
@@ -123,7 +123,7 @@ def test_a_following_file_takes_over_the_end_of_the_one_before():
         assert find(index, "T", f"U{number}", 64, T0 + number * 500, T0 + number * 500) == [number * 100]
 
 
-def test_putting_all_is_putting_one_by_one():
+def test_putting_all_equals_putting_one_by_one():
     one, all_ = service(), service()
     entries = [entry(number, keys="k1 k2" if number % 7 == 0 else "") for number in range(100)]
     for number in range(100):
@@ -149,7 +149,7 @@ def test_putting_again_changes_nothing_even_across_the_end_of_a_file():
     assert [content(file) for file in index] == before
 
 
-def test_a_message_with_some_indexed_keys_gets_the_others():
+def test_a_message_with_some_indexed_keys_gets_the_missing_ones():
     index = service()
     put(index, 1)
     index.put("T", "U2", "", 200, T0)
@@ -165,7 +165,7 @@ def test_a_message_without_keys_is_not_indexed():
     assert len(index) == 0
 
 
-def test_queries_stop_at_the_count_and_leave_out_doubles():
+def test_queries_stop_at_the_count_and_omit_duplicates():
     index = service()
     for number in range(50):
         index.put("T", "", "same same", number * 100, T0 + number)
@@ -173,7 +173,7 @@ def test_queries_stop_at_the_count_and_leave_out_doubles():
     assert len(find(index, "T", "same", 64, *ALWAYS)) == 50
 
 
-def test_names_sort_as_files_were_made_though_the_clock_goes_back():
+def test_names_sort_in_creation_order_though_the_clock_goes_back():
     clock = FakeClock(T0)
     index = service(clock=clock)
     for number in range(100):
@@ -184,7 +184,7 @@ def test_names_sort_as_files_were_made_though_the_clock_goes_back():
     assert len(names) == 4
 
 
-def test_files_of_other_sizes_are_left_until_they_are_not_needed():
+def test_files_of_other_sizes_are_kept_until_they_are_not_needed():
     files = MemFileSystem(FakeClock())
     files.make_dirs("/store/index")
     files.create("/store/index/20260101000000000", 777).close()
@@ -200,7 +200,7 @@ def test_files_of_other_sizes_are_left_until_they_are_not_needed():
     assert files.list_dir("/store/index") == ["notes"]
 
 
-def test_old_files_expire_but_never_the_last():
+def test_old_files_expire_but_never_the_last_one():
     index = service()
     for number in range(70):
         put(index, number)
@@ -219,7 +219,7 @@ def _small_pieces():
 
 
 @pytest.mark.parametrize("is_proven", [False, True])
-def test_mending_a_sound_file_changes_nothing(is_proven):
+def test_repairing_an_intact_file_changes_nothing(is_proven):
     files = MemFileSystem(FakeClock(T0))
     index = service(files)
     for number in range(25):  # The first record lies at offset 0.
@@ -239,7 +239,7 @@ def crashed(index: IndexService, files: MemFileSystem) -> IndexService:
 
 @given(st.data())
 @settings(max_examples=150, deadline=None)
-def test_mending_keeps_trusted_entries_and_restores_the_rest(data):
+def test_a_repair_keeps_trusted_entries_and_restores_the_rest(data):
     files = MemFileSystem(FakeClock(T0))
     index = service(files)
     count = data.draw(st.integers(1, 70))
@@ -254,13 +254,13 @@ def test_mending_keeps_trusted_entries_and_restores_the_rest(data):
     whole = [content(file) for file in index]
     if trusted == count:
         synced = {file.name: content(file) for file in index}
-    for file in index:  # Tear what is not trusted: any byte of later entries, the slots and the head.
+    for file in index:  # Tear the untrusted parts: any byte of later entries, the slots and the head.
         for number in range(1, file.count):
             if file._entry(number)[1] >= trusted * 100 and data.draw(st.booleans()):
                 write(file, index_entry_position(8, number) + data.draw(st.integers(0, 19)), b"\0")
         if file.is_full and file.end_offset < trusted * 100:
             continue
-        if is_proven:  # A slot is as it was synced, or as it became later.
+        if is_proven:  # A slot has its synced value or a later one.
             for at in range(40, 72, 4):
                 if data.draw(st.booleans()):
                     write(file, at, synced.get(file.name, bytes(72))[at : at + 4])
@@ -277,7 +277,7 @@ def test_mending_keeps_trusted_entries_and_restores_the_rest(data):
 
 
 @pytest.mark.parametrize("torn", [[26], [25, 26]])
-def test_a_last_entry_that_is_torn_and_looks_old_vouches_for_none_before_it(torn: list[int]):
+def test_a_torn_last_entry_that_looks_old_makes_no_earlier_entry_trusted(torn: list[int]):
     """Pieces of five: the 26th entry is alone in its piece, and with a small offset it looked synced."""
     files = MemFileSystem(FakeClock(T0))
     index = service(files)
@@ -306,7 +306,7 @@ def test_index_files_after_a_gap_are_rebuilt():
 
 
 @pytest.mark.parametrize("promised", [-5, 0, 1 << 20])
-def test_a_head_that_promises_nonsense(promised):
+def test_a_head_with_impossible_values(promised):
     file = index_file()
     write(file, 36, promised.to_bytes(4, signed=True))
     again = IndexFile("x", file._pooled, slots=8, entries=32)
@@ -331,12 +331,12 @@ def test_a_search_continues_at_the_entry_that_was_not_in_memory():
     blocks = Blocks()
     read.give_to(blocks)
     while not search.is_done:
-        pages.attempt(lambda: search.step(7), blocks)  # The entries before the missing one came with it.
+        pages.attempt(lambda: search.step(7), blocks)  # The entries before the missing one were loaded with it.
     assert list(search.found) == list(range(19, -1, -1))
     assert files.cold_touches == []
 
 
-def test_a_search_passes_over_a_file_that_expires_meanwhile():
+def test_a_search_skips_a_file_that_expires_meanwhile():
     index = service()
     for number in range(40):
         put(index, number, keys="same")

@@ -1,4 +1,4 @@
-"""The life of a store: what a start refuses, in one line, and what a stop leaves."""
+"""The lifetime of a store: starts that fail, each with an error of one line, and the files that a stop leaves."""
 
 import errno
 import json
@@ -33,13 +33,13 @@ def put(store, topic="T", queue_id=0):
     return result
 
 
-def test_a_store_that_runs_is_locked(files, clock):
+def test_a_running_store_is_locked(files, clock):
     store = make_store(files, clock)
     store.start()
     before = files.operations
     with pytest.raises(StoreLockedError, match="/store/lock is locked: another broker runs on this store"):
         make_store(files, clock).start()
-    assert files.operations == before, "nothing was touched"
+    assert files.operations == before, "no file was changed"
     assert put(store).status is PutStatus.OK
     assert store.stop()
     again = make_store(files, clock)
@@ -91,7 +91,7 @@ def test_a_file_of_another_size_is_refused(files, clock):
         (FaultRule("open", "*/commitlog/*", errno.EMFILE), "Too many open files"),
     ],
 )
-def test_a_disk_that_refuses_is_one_line(clock, files, rule, words):
+def test_an_error_of_the_disk_is_reported_in_one_line(clock, files, rule, words):
     store = make_store(files, clock)
     store.start()
     put(store)
@@ -123,7 +123,7 @@ def test_a_full_disk_during_the_rebuild_of_recovery(clock, files):
         make_store(faulty, clock).start()
 
 
-def test_marks_and_abort_file_over_a_life(files, clock):
+def test_marks_and_abort_file_from_start_to_stop(files, clock):
     store = make_store(files, clock, process_id=99)
     store.start()
     assert files.read("/store/abort") == b"99"
@@ -157,7 +157,7 @@ def test_a_stop_flushes_and_dispatches_the_rest(files, clock):
     assert list(read_queue(again, "T", 0)) == [0]
 
 
-def test_a_stop_that_can_not_be_noted(files, clock):
+def test_a_stop_that_can_not_be_recorded(files, clock):
     faulty = FaultFileSystem(files)
     store = make_store(faulty, clock)
     store.start()
@@ -176,7 +176,7 @@ def test_stopping_twice_or_before_the_start(files, clock):
     assert not store.stop()
 
 
-def test_a_deleted_topic_is_gone_and_may_come_again(files, clock):
+def test_a_deleted_topic_is_gone_and_may_be_created_again(files, clock):
     store = make_store(files, clock)
     store.start()
     for queue_id in (0, 1):

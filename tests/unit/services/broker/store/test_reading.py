@@ -1,4 +1,4 @@
-"""Reading: every status and limit of a get, offsets by time, and what becomes of damage that a reader meets."""
+"""Reading: every status and limit of a get, offsets by time, and how readers handle damage."""
 
 import json
 from pathlib import Path
@@ -49,7 +49,7 @@ def offsets(result: GetResult) -> list[int]:
     return [decode_record(record).queue_offset for record in result.records]
 
 
-def test_a_queue_that_is_not_there():
+def test_a_queue_that_does_not_exist():
     opened = Opened()
     result = opened.get(5)
     assert (result.status, result.next_offset) == (GetStatus.NO_MATCHED_LOGIC_QUEUE, 0)
@@ -57,7 +57,7 @@ def test_a_queue_that_is_not_there():
 
 def test_a_queue_without_a_message_yet():
     opened = Opened()
-    opened.store.put("T", 0, b"", b"", born_at_ms=1, born_host=HOST)  # Not flushed, so not there for a reader.
+    opened.store.put("T", 0, b"", b"", born_at_ms=1, born_host=HOST)  # Not flushed, so not visible.
     result = opened.get(0)
     assert (result.status, result.next_offset, result.max_offset) == (GetStatus.NO_MESSAGE_IN_QUEUE, 0, 0)
 
@@ -135,7 +135,7 @@ def test_a_filter_continues_after_messages_that_do_not_match():
     assert (none.status, none.next_offset, none.count) == (GetStatus.NO_MATCHED_MESSAGE, 20, 0)
 
 
-def test_a_filter_looks_at_a_bounded_number_of_units():
+def test_a_filter_examines_a_bounded_number_of_units():
     opened = Opened(max_filter_message_size=200)
     opened.put(50)
     result = opened.get(0, unit_filter=lambda code: False)
@@ -153,7 +153,7 @@ def test_a_filter_on_records():
     assert (none.status, none.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 6)
 
 
-def test_a_damaged_record_is_gone_over_and_counted():
+def test_a_damaged_record_is_skipped_and_counted():
     opened = Opened()
     opened.put(5)
     opened.damage(2 * RECORD_BYTES + 95)
@@ -164,7 +164,7 @@ def test_a_damaged_record_is_gone_over_and_counted():
     assert opened.store.state().damaged_reads == 2
 
 
-def test_nothing_but_damage():
+def test_a_queue_with_damaged_records_only():
     opened = Opened()
     opened.put(2)
     opened.damage(95)
@@ -173,7 +173,7 @@ def test_nothing_but_damage():
     assert (result.status, result.next_offset, result.records) == (GetStatus.MESSAGE_WAS_REMOVING, 2, ())
 
 
-def test_filler_is_gone_over():
+def test_filler_is_skipped():
     opened = Opened()
     opened.put(2)
     queue = opened.store._queues.find("T", 0)
@@ -183,7 +183,7 @@ def test_filler_is_gone_over():
     assert opened.store.state().skipped_units == 4
 
 
-def test_a_unit_that_points_elsewhere_is_not_believed():
+def test_a_unit_that_points_to_another_record_is_not_used():
     opened = Opened()
     opened.put(4)
     opened.put(4, topic="U")
@@ -195,7 +195,7 @@ def test_a_unit_that_points_elsewhere_is_not_believed():
     assert offsets(opened.get(0)) == [0]
 
 
-def test_a_missing_queue_file_is_jumped_over():
+def test_a_missing_queue_file_is_skipped():
     opened = Opened(mapped_file_size_consume_queue=200)
     opened.put(25)
     queue = opened.store._queues.find("T", 0)
@@ -263,7 +263,7 @@ def test_single_messages(timed):
         assert timed.store.record_at(nowhere) is None
 
 
-def test_nothing_is_read_before_it_is_flushed():
+def test_no_record_is_read_before_its_flush():
     opened = Opened()
     opened.put(1)
     result = opened.store.put("T", 0, b"", b"UNIQ_KEY\x01k\x02", born_at_ms=1, born_host=HOST)

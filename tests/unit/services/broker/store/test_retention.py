@@ -1,4 +1,4 @@
-"""Retention: by age and hour, by the three watermarks of the disk, by hand; what must not go, and when the rest will."""
+"""Retention: by age and hour, by the three watermarks of the disk, and by request; which files stay, and for how long."""
 
 import errno
 from datetime import UTC, datetime
@@ -25,7 +25,7 @@ def local_hour(at_ms: int) -> int:
 
 class Opened:
     def __init__(self, *, chores_worker=None, **changes) -> None:
-        # Noon, local time: an hour in which nothing goes by itself.
+        # Noon, local time: an hour in which no file is removed by schedule.
         self.clock = FakeClock(EPOCH_MS + (12 - local_hour(EPOCH_MS)) % 24 * HOUR_MS)
         self.memory = MemFileSystem(self.clock, capacity_bytes=1_000_000)
         self.files = FaultFileSystem(self.memory)
@@ -57,11 +57,11 @@ class Opened:
         self.memory.foreign_bytes = percent * 10_000 - used
 
 
-def test_files_go_when_they_are_old_and_the_hour_has_come():
+def test_files_are_removed_when_they_are_old_and_the_hour_has_come():
     opened = Opened()
     opened.put(20)
     files = opened.log_files()
-    assert len(files) == 6, "five and the one made ahead"
+    assert len(files) == 6, "five files and the preallocated one"
     assert opened.after(71 * HOUR_MS) == files, "not old enough"
     assert opened.after(2 * HOUR_MS) == files, "old, but not the hour"
     hours = 0
@@ -83,7 +83,7 @@ def test_several_hours_may_be_named():
     assert opened.after(3 * DAY_MS + HOUR_MS) == ["4096", "8192"]
 
 
-def test_a_file_that_was_written_to_lately_keeps_those_behind_it():
+def test_a_recently_written_file_keeps_the_files_after_it():
     opened = Opened()
     opened.put(20)
     opened.clock.advance(3 * DAY_MS)
@@ -99,10 +99,10 @@ def test_at_most_ten_files_a_run():
     opened.put(100)
     opened.after(3 * DAY_MS)
     assert opened.store.clean_expired() == 10
-    assert opened.after(10_000)[0] == str(20 * 4096), "by hand means the next rounds too"
+    assert opened.after(10_000)[0] == str(20 * 4096), "a requested removal continues in the next rounds"
 
 
-def test_above_75_percent_expired_files_go_at_any_hour():
+def test_above_75_percent_expired_files_are_removed_at_any_hour():
     opened = Opened()
     opened.put(8)
     opened.fill_to(76)
@@ -110,7 +110,7 @@ def test_above_75_percent_expired_files_go_at_any_hour():
     assert opened.after(2 * HOUR_MS)[0] == "4096"
 
 
-def test_above_85_percent_files_go_though_they_are_young():
+def test_above_85_percent_files_are_removed_though_they_are_young():
     opened = Opened()
     opened.put(8)
     opened.fill_to(85)
@@ -118,13 +118,13 @@ def test_above_85_percent_files_go_though_they_are_young():
     assert opened.after(10_000) == ["4096", "8192"]
 
 
-def test_by_force_no_more_goes_than_has_to():
+def test_forced_removal_stops_below_the_watermark():
     opened = Opened()
     opened.put(40)
     before = opened.log_files()
     opened.fill_to(85)
     opened.memory.foreign_bytes += 2 * 4096 + 1
-    assert opened.after(10_000) == before[3:], "two files would leave one byte too many"
+    assert opened.after(10_000) == before[3:], "after two files, one byte too many would be left"
     assert opened.after(10_000) == before[3:]
     assert opened.store.state().disk_percent <= 85
 
@@ -142,15 +142,15 @@ def test_fresh_messages_are_kept_if_other_files_fill_the_disk():
         "80000 bytes that are too many, so they stay"
     )
     opened.after(2 * DAY_MS)
-    assert opened.log_files() == files, "still no reason to remove what is not old"
-    assert opened.after(DAY_MS) == files[4:], "what is old goes at any hour"
+    assert opened.log_files() == files, "still no reason to remove young files"
+    assert opened.after(DAY_MS) == files[4:], "old files are removed at any hour"
     opened.fill_to(80)
     opened.after(10_000)
     assert opened.put() is PutStatus.OK
     assert opened.store.state().reason == ""
 
 
-def test_a_disk_that_can_not_be_measured_costs_no_messages_and_not_the_broker():
+def test_a_disk_that_can_not_be_measured_loses_no_messages_and_does_not_stop_the_broker():
     opened = Opened()
     opened.put(20)
     files = opened.log_files()
@@ -179,14 +179,14 @@ def test_files_being_removed_count_as_removed():
     assert opened.log_files() == files[1:]
 
 
-def test_not_by_force_where_that_is_switched_off():
+def test_no_forced_removal_if_it_is_switched_off():
     opened = Opened(clean_file_forcibly_enable=False)
     opened.put(8)
     opened.fill_to(86)
     assert opened.after(10_000)[0] == "0"
 
 
-def test_above_90_percent_nothing_is_stored_until_below_85():
+def test_above_90_percent_no_message_is_stored_until_below_85():
     opened = Opened(clean_file_forcibly_enable=False)
     opened.put(4)
     opened.fill_to(91)
@@ -250,7 +250,7 @@ def test_files_that_can_not_be_removed_are_no_reason_to_stop():
     assert opened.store.min_physical_offset == 4096
 
 
-def test_files_of_the_log_go_in_order_and_one_that_can_not_be_removed_holds_back_the_others():
+def test_log_files_are_removed_in_order_and_one_that_can_not_be_removed_keeps_later_ones():
     opened = Opened()
     opened.put(20)
     opened.files.rules.append(FaultRule("remove", f"*/commitlog/{0:020d}"))
@@ -271,7 +271,7 @@ def test_files_of_the_log_go_in_order_and_one_that_can_not_be_removed_holds_back
     assert opened.memory.list_dir("/store/consumequeue/T/0") == [f"{200:020d}"]
 
 
-def test_a_start_after_files_that_could_not_be_removed_misses_none():
+def test_a_start_after_failed_removals_misses_no_file():
     opened = Opened()
     opened.put(20)
     opened.files.rules.append(FaultRule("remove", f"*/commitlog/{0:020d}"))
@@ -322,20 +322,20 @@ def test_a_file_is_removed_at_its_expiry_time(hours):
         assert go_at(opened, file) - 60_000 <= expiry.at_ms <= opened.clock.now_ms()
 
 
-def test_within_the_hour_and_after_it():
+def test_expiry_within_the_configured_hours_and_after_them():
     noon_ms = EPOCH_MS + (12 - local_hour(EPOCH_MS)) % 24 * HOUR_MS
     opened = Opened(delete_when="12", file_reserved_time_hours=24)
     opened.put(8)
-    assert opened.store.expires_at(0) == Expiry(noon_ms + DAY_MS, is_earliest=False), "at once, once it is old enough"
+    assert opened.store.expires_at(0) == Expiry(noon_ms + DAY_MS, is_earliest=False), "removed as soon as it expires"
     opened.clock.advance(5 * DAY_MS + HOUR_MS)
     noon = datetime.fromtimestamp(noon_ms // 1000, UTC).astimezone().replace(minute=0, second=0)
     next_noon_ms = int(noon.timestamp()) * 1000 + 6 * DAY_MS
-    assert opened.store.expires_at(0).at_ms == next_noon_ms, "old enough for long: in the next hour of them"
+    assert opened.store.expires_at(0).at_ms == next_noon_ms, "expired long ago: removed in the next configured hour"
     opened.clock.advance(23 * HOUR_MS + 60_000)
     assert opened.store.expires_at(0).at_ms == opened.clock.now_ms(), "that hour has begun"
 
 
-def test_a_file_goes_with_those_before_it():
+def test_a_file_is_removed_together_with_those_before_it():
     opened = Opened()
     opened.put(12)
     before = opened.store.expires_at(4096)
@@ -367,7 +367,7 @@ def test_files_that_never_expire_have_no_expiry_time(changes):
     assert opened.store.expires_at(0) is None
 
 
-def test_a_file_that_was_removed_by_others():
+def test_a_file_that_an_operator_removed():
     opened = Opened()
     opened.put(8)
     opened.memory.remove(f"/store/commitlog/{0:020d}")
@@ -375,12 +375,12 @@ def test_a_file_that_was_removed_by_others():
 
 
 @pytest.mark.parametrize("hours", ["24", "x", "4,5", "-1"])
-def test_hours_that_are_none(hours):
+def test_invalid_hours(hours):
     with pytest.raises(ValueError, match="delete_when"):
         small_settings(delete_when=hours).check()
 
 
-def test_settings_that_can_not_work_are_refused():
+def test_invalid_settings_are_refused():
     small_settings().check()
     for name, value in (
         ("mapped_file_size_commit_log", 100),

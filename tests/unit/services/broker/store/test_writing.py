@@ -1,4 +1,4 @@
-"""Putting messages: what is refused and why, what is stored, and where."""
+"""Putting messages: which ones are refused and why, and where the others are stored."""
 
 import errno
 from itertools import pairwise
@@ -52,7 +52,7 @@ def opened() -> Opened:
     return Opened()
 
 
-def test_offsets_of_a_queue_follow_each_other(opened):
+def test_offsets_of_a_queue_are_consecutive(opened):
     results = [opened.put(queue_id=number % 2) for number in range(6)]
     assert [result.queue_offset for result in results] == [0, 0, 1, 1, 2, 2]
     assert all(result.next_offset == after.physical_offset for result, after in pairwise(results))
@@ -72,7 +72,7 @@ def test_a_record_has_the_given_fields(opened):
     assert (message.properties, message.crc) == ({"a": "b", "UNIQ_KEY": "K1"}, CrcState.OK)
 
 
-def test_the_bits_of_the_hosts_are_the_stores_business(opened):
+def test_the_store_sets_the_flag_bits_of_the_hosts(opened):
     lying = opened.put(sys_flag=BORN_HOST_V6 | STORE_HOST_V6)
     right = opened.put(born_host=HOST_V6)
     assert opened.message(lying).sys_flag == 0
@@ -80,7 +80,7 @@ def test_the_bits_of_the_hosts_are_the_stores_business(opened):
     assert opened.message(right).born_host.ip == "fd00::2"
 
 
-def test_a_senders_own_checksum_is_left_out(opened):
+def test_a_checksum_property_set_by_the_sender_is_dropped(opened):
     forged = b"__CRC32#\x010000000000\x02"
     for properties in (forged + KEY, KEY + forged):
         message = opened.message(opened.put(properties=properties))
@@ -143,7 +143,7 @@ def test_eight_bytes_always_remain_for_the_filler(opened, left):
     assert list(read_queue(opened.flushed(), "T", 0)) == [0, 1]
 
 
-def test_transactions_get_no_place_in_the_queue(opened):
+def test_transaction_messages_get_no_queue_offset(opened):
     half = opened.put(sys_flag=TRANSACTION_PREPARED)
     gone = opened.put(sys_flag=TRANSACTION_ROLLBACK, properties=b"UNIQ_KEY\x01K2\x02")
     done = opened.put(sys_flag=TRANSACTION_COMMIT, prepared_transaction_offset=half.physical_offset)
@@ -155,7 +155,7 @@ def test_transactions_get_no_place_in_the_queue(opened):
     assert store.query("T", "K2", 64, 0, 1 << 62).records == (), "rolled back ones are not"
 
 
-def test_delayed_messages_carry_when_they_are_due(opened):
+def test_delayed_messages_carry_their_delivery_time(opened):
     for level in ("3", "99", "0", "-1", "x"):
         opened.put(topic=SCHEDULE_TOPIC, queue_id=2, properties=f"DELAY\x01{level}\x02TAGS\x01t\x02".encode())
     opened.flushed()
@@ -165,7 +165,7 @@ def test_delayed_messages_carry_when_they_are_due(opened):
     assert codes == [now + 10_000, now + 7_200_000, ord("t"), ord("t"), ord("t")]
 
 
-def test_known_tags_and_keys_are_not_looked_up(opened):
+def test_given_tags_and_keys_are_not_searched_in_properties(opened):
     opened.put(properties=b"TAGS\x01a\x02KEYS\x01k\x02UNIQ_KEY\x01u\x02", tag="b", keys="other", unique_key="")
     store = opened.flushed()
     assert store.get("T", 0, 0, 1, unit_filter=lambda code: code == ord("b")).count == 1
@@ -186,14 +186,14 @@ def test_a_batch_lies_in_one_file_with_consecutive_offsets(opened):
     assert opened.put().queue_offset == 6
 
 
-def test_a_batch_that_fits_no_file_is_refused_whole(opened):
+def test_a_batch_that_fits_no_file_is_refused_as_a_whole(opened):
     items = [(0, bytes(900), KEY, None, None, None)] * 5
     batch = opened.store.put_batch("T", 0, items, born_at_ms=5, born_host=HOST)
     assert batch.status is PutStatus.MESSAGE_ILLEGAL
     assert opened.put()[1:3] == (0, 0)
 
 
-def test_the_schedule_topic_takes_no_batch(opened):
+def test_the_schedule_topic_accepts_no_batch(opened):
     batch = opened.store.put_batch(SCHEDULE_TOPIC, 0, [(0, b"", KEY, None, None, None)], born_at_ms=5, born_host=HOST)
     assert batch.status is PutStatus.MESSAGE_ILLEGAL
 
@@ -201,7 +201,7 @@ def test_the_schedule_topic_takes_no_batch(opened):
 def test_a_full_disk_refuses_at_the_next_file_and_recovers(opened):
     opened.put(body=bytes(3800))
     opened.files.rules.append(FaultRule("create", "*/commitlog/*", errno.ENOSPC))
-    # The next file was made ahead, the one after it can't be.
+    # The next file was preallocated, but the one after it can't be.
     assert opened.put(body=bytes(3800)).physical_offset == 4096
     refused = opened.put(body=bytes(3800))
     assert refused.status is PutStatus.CREATE_FILE_FAILED
@@ -215,7 +215,7 @@ def test_a_full_disk_refuses_at_the_next_file_and_recovers(opened):
     assert len(read_queue(opened.flushed(), "T", 0)) == 3
 
 
-def test_small_messages_still_fit_a_file_that_has_no_next():
+def test_small_messages_still_fit_a_file_without_a_next_one():
     opened = Opened()
     opened.put(body=bytes(3000))
     opened.files.rules.append(FaultRule("create", "*/commitlog/*", errno.ENOSPC))
@@ -224,7 +224,7 @@ def test_small_messages_still_fit_a_file_that_has_no_next():
     assert opened.put(body=b"small").status is PutStatus.OK
 
 
-def test_nothing_is_taken_before_start_and_after_stop():
+def test_no_message_is_accepted_before_the_start_and_after_the_stop():
     clock = FakeClock()
     store = make_store(MemFileSystem(clock), clock)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Conditions and coding: what a caller expects, and in what it wants its answer."""
+"""Conditional requests and content negotiation."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def test_conditions(headers, expected):
         ({"if_match": "*", "if_none_match": "*"}, 412),
     ],
 )
-def test_conditions_that_can_not_be(headers, status):
+def test_invalid_conditions(headers, status):
     with pytest.raises(ProblemError) as caught:
         expectation_of(call(**headers))
     assert caught.value.status == status
@@ -80,7 +80,7 @@ def test_if_none_match_that_is_no_list_of_tags(none_match):
     assert (caught.value.status, caught.value.field) == (400, "If-None-Match")
 
 
-def test_without_postgres_there_is_no_tag_to_match():
+def test_without_postgres_there_is_no_tag_to_compare():
     assert shown_answer(call(if_none_match="*"), Shown({"topic": "T"}, None)).status_code == 200
 
 

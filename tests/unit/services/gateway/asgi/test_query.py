@@ -1,4 +1,4 @@
-"""Query parameters: none is ignored, none counts by chance."""
+"""Query parameters: the gateway rejects unknown, repeated and invalid ones."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Large answers: written in slices, the same as if they were written at once, and no larger than an answer may be."""
+"""Large answers: written in slices with the result of a single pass, and never above the size limit."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from services.gateway.asgi.writing import ANSWER_BYTES_MAX, SLICE_BYTES, AnswerW
 from services.gateway.schemas.messages import body_view
 
 MIB = 1024 * 1024
-# What JSON makes of a slice's bytes at most.
+# The largest size of a slice as JSON.
 ESCAPED = 6
 
 BODIES = {
@@ -61,7 +61,7 @@ async def test_a_large_message_is_written_in_slices(name):
 
 @pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize("sizes", [[], [0], [10] * 3, [4 * MIB], [10, 4 * MIB, 100_000, 10], [1_000] * 1_000])
-async def test_a_read_of_a_queue_shows_all_that_was_pulled(sizes, binary):
+async def test_a_read_of_a_queue_shows_all_pulled_messages(sizes, binary):
     bodies = [b"\x01" * size for size in sizes]
     views = [view(body, number, binary=binary) for number, body in enumerate(bodies)]
     answer = await AnswerWriter().queue({"status": "FOUND", "messages": views, "next_offset": "9"}, "k", binary=binary)
@@ -85,7 +85,7 @@ async def test_a_search_returns_the_messages_that_fit_and_is_flagged(binary):
     assert [message["message_id"] for message in shown["items"]] == [f"ID{number}" for number in range(7)]
     assert shown["truncated"] is True
     assert answer.size <= ANSWER_BYTES_MAX
-    assert len(made) == 8, "no more is made than is shown, but for the one that does not fit"
+    assert len(made) == 8, "only one message too many is encoded"
 
 
 async def test_one_message_is_shown_whatever_its_size():
@@ -96,7 +96,7 @@ async def test_one_message_is_shown_whatever_its_size():
     assert shown["items"][0]["body"] == "\x01" * 4 * MIB
 
 
-async def test_many_small_ones_are_written_in_slices_too():
+async def test_many_small_messages_are_written_in_slices_too():
     views = [view(b"\x01" * SLICE_BYTES, number) for number in range(40)]
     task = asyncio.ensure_future(AnswerWriter().page({"truncated": False}, views, "k", binary=False))
     assert await turns_while(task) >= 20
@@ -105,7 +105,7 @@ async def test_many_small_ones_are_written_in_slices_too():
     assert 20 < len(shown["items"]) < 40
 
 
-async def test_few_are_written_at_once_and_keys_take_turns():
+async def test_few_messages_are_written_at_once_and_keys_take_turns():
     writer = AnswerWriter()
     many = [asyncio.ensure_future(writer.message(view(b"x" * MIB), "key-a", binary=False)) for _ in range(20)]
     await asyncio.sleep(0)
@@ -114,6 +114,6 @@ async def test_few_are_written_at_once_and_keys_take_turns():
     assert sum(task.done() for task in many) <= 4
     small = asyncio.ensure_future(writer.page({}, [view(b"x")], "key-c", binary=False))
     await asyncio.sleep(0)
-    assert small.done(), "a small one waits for nobody"
+    assert small.done(), "a small answer does not wait"
     for task in many:
         assert json.loads(content(await task))["body"] == "x" * MIB

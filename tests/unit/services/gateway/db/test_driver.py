@@ -35,7 +35,7 @@ def wrapped(error: Exception) -> exc.DBAPIError:
         (exc.TimeoutError("QueuePool limit"), "busy"),
     ],
 )
-def test_faults_of_the_server(error: Exception, reason: str) -> None:
+def test_errors_of_the_server(error: Exception, reason: str) -> None:
     problem = unavailable(error)
     assert problem is not None
     assert reason in problem.reason
@@ -48,7 +48,7 @@ def test_internal_errors_are_not_translated(error: Exception) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg"])
-def test_every_spelling_is_one_driver(scheme: str) -> None:
+def test_every_spelling_selects_the_same_driver(scheme: str) -> None:
     url = driver_url(f"{scheme}://gantry:secret@db:5433/gantry?sslmode=require")
     assert url.drivername == "postgresql+psycopg"
     assert (url.host, url.port, url.password) == ("db", 5433, "secret")
@@ -61,7 +61,7 @@ def test_other_urls_are_refused_without_showing_them(text: str) -> None:
         driver_url(text)
 
 
-def test_lock_keys_are_64_bit_and_stay_what_they_are() -> None:
+def test_lock_keys_are_64_bit_and_never_change() -> None:
     # Gateways of two releases run side by side and must contend for the same key.
     assert lock_key("reconciler") == -253143232930009031
     assert -(2**63) <= lock_key("subscriptions") < 2**63

@@ -1,4 +1,4 @@
-"""No table grows for ever: each is deleted from by age, or holds what people or the cluster have made, and no more."""
+"""Bounded tables: rows are deleted by age, or belong to things that users or the cluster have created."""
 
 import importlib
 import pkgutil
@@ -21,7 +21,7 @@ AGES = {
         "tests/integration/test_samples_database.py",
         "test_samples_that_are_kept_for_a_day_are_gone",
     ),
-    "lag_sample_rounds": ("tests/integration/test_samples_database.py", "test_as_samples_age_there_are_fewer"),
+    "lag_sample_rounds": ("tests/integration/test_samples_database.py", "test_samples_are_thinned_as_they_age"),
     "report_runs": ("tests/integration/spark/test_runs.py", "test_old_runs_go"),
     "report_lag_rows": ("tests/integration/spark/test_runs.py", "test_old_runs_go"),
     "report_backlog_rows": ("tests/integration/spark/test_runs.py", "test_old_runs_go"),
@@ -32,7 +32,7 @@ AGES = {
 }
 """Table → module and name of the test that its old rows are deleted."""
 MADE = {"topics", "groups", "api_keys", "report_schedules", "lag_objectives", "webhooks", "alert_states"}
-"""A row for each thing that there is, or that somebody made; it goes with that."""
+"""Tables with one row for each existing thing; the row is deleted with it."""
 
 
 def tables() -> set[str]:
@@ -42,11 +42,11 @@ def tables() -> set[str]:
     return set(Metadata.metadata.tables)
 
 
-def test_every_table_has_an_end_to_its_rows() -> None:
+def test_every_table_is_bounded() -> None:
     assert tables() == set(AGES) | MADE
 
 
 @pytest.mark.parametrize("table", AGES)
-def test_it_is_tried(table: str) -> None:
+def test_each_removal_has_a_test(table: str) -> None:
     file, test = AGES[table]
     assert f"def {test}" in (ROOT / file).read_text()

@@ -1,4 +1,4 @@
-"""Whether the instances of a group agree, and what of a client's text can be kept."""
+"""Whether the instances of a group agree on their subscriptions, and which texts of clients can be stored."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def test_verdicts(sightings: list[Sighting], verdict: Verdict) -> None:
     assert judge(sightings) == {"T": verdict}
 
 
-def test_topics_are_judged_apart() -> None:
+def test_topics_are_judged_separately() -> None:
     assert judge([asks("AA"), asks("UA", topic="U")]) == {"T": Verdict.CONSISTENT, "U": Verdict.CONSISTENT}
     assert judge([]) == {}
 

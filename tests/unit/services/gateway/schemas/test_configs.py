@@ -1,4 +1,4 @@
-"""Configurations in the API's words and in the brokers'."""
+"""Conversion of configurations between the API's format and the brokers'."""
 
 import msgspec
 import pytest
@@ -14,7 +14,7 @@ from services.gateway.schemas.rights import Rights
 from tools.contract import load
 
 
-def test_settings_change_what_they_know_and_leave_the_rest():
+def test_known_settings_are_changed_and_others_kept():
     there = TopicConfig("T", 8, 8, 15, True, "MULTI_TAG", 3, {"a": "b"})
     wanted = TopicSettings(read_queues=2, write_queues=3, perm="r", order=False)
     assert wanted.applied_to("T", there) == TopicConfig("T", 2, 3, 13, False, "MULTI_TAG", 3, {"a": "b"})
@@ -79,7 +79,7 @@ def test_wrong_rights_are_refused(text):
         msgspec.json.decode(text, type=Rights)
 
 
-def test_cursors_are_of_one_list():
+def test_a_cursor_belongs_to_one_list():
     cursor = encode_cursor("topics", "T:1")
     assert decode_cursor(cursor, "topics") == "T:1"
     for bad in (
@@ -95,6 +95,6 @@ def test_cursors_are_of_one_list():
             decode_cursor(bad, "topics")
 
 
-def test_the_contract_knows_the_names_that_are_reserved():
+def test_the_contract_lists_the_reserved_names():
     reserved = load()["components"]["schemas"]["ReservedProperty"]["anyOf"]
     assert set(reserved[1]["enum"]) == RESERVED_PROPERTIES

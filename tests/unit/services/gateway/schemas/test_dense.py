@@ -1,4 +1,4 @@
-"""Large requests that hold very many values: read in slices with the same result, or refused without being read."""
+"""Large requests with very many values: parsed in slices with the same result, or refused without being parsed."""
 
 import asyncio
 import json
@@ -39,7 +39,7 @@ FIELDS = b'"tag":"T","keys":["k"],"properties":{"p":"v"},"ordering_key":"o"'
 
 
 def finish(slices):
-    """Return the result and how many slices it took."""
+    """Return the result and the number of slices."""
     count = 1
     while True:
         try:
@@ -67,7 +67,7 @@ def frame(packed):
         b'{"a":{"b":[' + DENSE + b'{}]},"\\u0063":"\\"{}:,"}',
     ],
 )
-def test_a_dense_message_is_read_as_any_other_but_in_slices(body):
+def test_a_dense_message_is_read_in_slices_with_the_same_result(body):
     text = b"{" + FIELDS + b',"body": ' + body + b"}"
     assert is_dense(text)
     message, count = finish(read_json_message(text))
@@ -120,7 +120,7 @@ def test_a_dense_batch_costs_a_slice_for_each_64_kib():
 
 
 def test_a_large_batch_of_texts_is_read_in_slices():
-    """A thousand messages of 8 kB were read at once, for they hold few values."""
+    """A thousand messages of 8 kB were once read in one slice, because they hold few values."""
     text = json.dumps({"messages": [{"body": "x:" * 4_000, "tag": "T"}] * 900 + [{"tag": "x"}]}).encode()
     assert not is_dense(text)
     items, count = finish(read_json_batch(text))
@@ -130,7 +130,7 @@ def test_a_large_batch_of_texts_is_read_in_slices():
 
 
 @pytest.mark.parametrize("body", ['"%s"' % ("a:" * 800_000), '["%s"]' % ("a:" * 800_000)])
-def test_a_large_message_is_read_as_any_other(body):
+def test_a_large_message_is_read_with_the_same_result(body):
     text = b'{%b,"encoding":"json","body" : %b}' % (FIELDS, body.encode())
     message, count = finish(read_json_message(text))
     assert (message, count >= 3) == (read_message(text), True)
@@ -142,7 +142,7 @@ def test_a_field_of_megabytes_is_refused_without_decoding(field):
     assert refusal(read_json_message(text)) == ("invalid-field", f"/{field}")
 
 
-def test_the_name_of_an_unknown_field_is_not_shown_in_all_its_length():
+def test_the_name_of_an_unknown_field_is_shortened():
     with pytest.raises(InvalidValueError) as caught:
         finish(read_json_message(b'{"body":"x","%b":1}' % (b"n" * 7_000_000)))
     assert caught.value.problem == "unknown-field"
@@ -178,8 +178,8 @@ def test_a_long_body_that_is_not_base64_or_too_large_is_refused(body, problem):
 
 
 @given(st.text("AB=!", max_size=40), st.integers(1, 4))
-def test_base64_in_slices_is_base64(text, groups):
-    """The slices accept what the whole is, and nothing else."""
+def test_base64_in_slices_equals_base64(text, groups):
+    """The slices accept exactly the texts that the whole decoder accepts."""
     message = TextMessage(encoding="base64", body=text)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(dense, "DENSE_BYTES_MIN", 0)
@@ -192,11 +192,11 @@ def test_base64_in_slices_is_base64(text, groups):
             assert finish(dense.decode_base64_in_slices(message, ""))[0].body == whole
 
 
-def test_a_batch_of_too_many_values_is_not_read():
+def test_a_batch_of_too_many_values_is_refused():
     assert refusal(read_json_batch(b'{"messages":[%b{}]}' % (b"[]," * VALUES_MAX))) == ("too-large", "/messages")
 
 
-def test_blank_lines_are_no_messages_but_have_an_end():
+def test_blank_lines_are_ignored_but_their_number_is_limited():
     assert len(finish(read_json_lines(b"\n" * (BLANK_BYTES_MAX - 9) + b'{"body":"a"}\n \r\n'))[0]) == 1
     assert refusal(read_json_lines(b"\n" * (BLANK_BYTES_MAX + 1) + b'{"body":"a"}')) == ("too-large", "body")
     spread = (b'{"body":"a"}' + b"\n" * (BLANK_BYTES_MAX // 4)) * 5
@@ -205,7 +205,7 @@ def test_blank_lines_are_no_messages_but_have_an_end():
 
 
 @pytest.mark.parametrize("body", ["é" * DENSE_BYTES_MIN, b"\x00" * DENSE_BYTES_MIN])
-def test_a_large_packed_message_is_read_as_any_other(body):
+def test_a_large_packed_message_is_read_with_the_same_result(body):
     packed = msgspec.msgpack.encode({"tag": "T", "body": body, "keys": ["k"], "properties": {"p": "v"}})
     message, count = finish(read_packed_message(packed))
     assert message == read_packed(packed)
@@ -227,13 +227,13 @@ def test_a_large_packed_message_is_read_as_any_other(body):
         (b"\x81\xa4body\xc6\x00\x02\x00\x00" + bytes(0x10000), "malformed-body", "/messages/0"),
     ],
 )
-def test_a_large_packed_message_is_refused_before_its_values_are_made(packed, problem, field):
+def test_a_large_packed_message_is_refused_before_its_values_are_created(packed, problem, field):
     [error], _ = finish(read_packed_frames(frame(packed)))
     assert getattr(error, "problem", "invalid-field") == problem
     assert error.field.startswith(field)
 
 
-async def test_others_run_between_the_slices():
+async def test_other_tasks_run_between_the_slices():
     ran = 0
 
     async def neighbour():

@@ -1,4 +1,4 @@
-"""Messages to send are read strictly, and one bad message costs the others nothing."""
+"""Messages to send are validated strictly, and one bad message does not affect the others."""
 
 import json
 
@@ -27,7 +27,7 @@ def test_a_text_message_keeps_exactly_its_fields():
     assert message.delay is msgspec.UNSET
 
 
-def test_a_json_body_is_kept_as_it_was_written():
+def test_a_json_body_is_kept_as_the_client_wrote_it():
     message = read_message(b'{"body": {"n": 1.10, "big": 123456789012345678901234567890}, "encoding": "json"}')
     assert bytes(message.body) == b'{"n": 1.10, "big": 123456789012345678901234567890}'
 
@@ -60,7 +60,7 @@ def test_a_bad_message_is_refused_by_field(text, error, field):
     assert caught.value.field == field
 
 
-def test_a_batch_gives_bad_items_as_their_errors_in_their_places():
+def test_a_batch_returns_the_errors_of_bad_items_at_their_index():
     text = (
         b'{"messages": [{"body": "ok:1"}, {"body": "a", "body": "b"}, {"bdy": 1}, 3,'
         b' {"body": {"a": 1}, "encoding": "json"}, {"body": "\xff"}, {"body": "last"}]}'
@@ -89,7 +89,7 @@ def test_a_batch_gives_bad_items_as_their_errors_in_their_places():
         (b'{"messages": [' + b",".join([b"1"] * 100_000) + b"]}", TooLargeError),
     ],
 )
-def test_a_batch_that_is_wrong_as_such_is_refused_whole(text, error):
+def test_an_invalid_batch_is_refused_as_a_whole(text, error):
     with pytest.raises(error):
         read_batch(text)
 
@@ -114,7 +114,7 @@ def test_frames_carry_bytes_and_texts():
 
 
 @pytest.mark.parametrize("cut", [1, 3, 5, -1])
-def test_frames_whose_lengths_do_not_add_up_are_refused_whole(cut):
+def test_frames_whose_lengths_do_not_add_up_are_refused_as_a_whole(cut):
     whole = frame({"body": "a"}) + frame({"body": "b"})
     with pytest.raises(UnreadableError):
         read_frames(whole[:cut])
@@ -129,11 +129,11 @@ def test_frames_whose_lengths_do_not_add_up_are_refused_whole(cut):
         b"\xde\x00\x02\xa4body\x82\xa1k\x01\xa1k\x02\xa8encoding\xa4json",
     ],
 )
-def test_a_packed_map_with_a_key_twice_is_refused(data):
+def test_a_packed_map_with_a_repeated_key_is_refused(data):
     assert kinds(read_items([data], packed=True)) == ["DuplicateError"]
 
 
-def test_a_packed_map_need_not_be_as_short_as_can_be():
+def test_a_packed_map_may_have_a_longer_encoding_than_necessary():
     assert kinds(read_items([b"\xde\x00\x01\xd9\x04body\xda\x00\x01a"], packed=True)) == ["PackedMessage"]
 
 

@@ -36,7 +36,7 @@ def test_an_error_names_the_reason_the_place_and_the_value(text, said):
     assert said in str(caught.value)
 
 
-def test_a_long_text_is_not_read_again_to_be_explained():
+def test_a_long_text_is_not_parsed_again_for_its_error():
     with pytest.raises(InvalidValueError) as caught:
         read_message(b'{"body":"%b","tag":5}' % (b"a" * EXPLAINED_BYTES_MAX))
     assert str(caught.value) == "/tag: must be a text, and is a whole number"

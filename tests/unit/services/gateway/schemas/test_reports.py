@@ -41,7 +41,7 @@ def test_a_window_is_two_moments_in_order():
         (b'{"window":{"from":"2026-11-21T09:30:00Z"}}', "/window/to"),
         (b'{"window":{"from":"2026-11-21T09:30:00Z","to":"2026-11-21T10:30:00Z","step":1}}', "/window/step"),
         (b'{"windows":null}', "/windows"),
-        # It would be done once, and what comes after that run be missing for good.
+        # The job would run once, and the data after that run would be missing for good.
         (b'{"window":{"from":"2026-11-21T09:30:00Z","to":"2026-11-21T10:00:00.001Z"}}', "/window/to"),
     ],
 )
@@ -51,7 +51,7 @@ def test_an_invalid_window_is_named(body, field):
     assert caught.value.field == field
 
 
-def test_a_run_has_an_id_or_is_the_latest():
+def test_a_run_is_given_by_its_id_or_as_the_latest():
     assert read_run_id("latest", "run") is None
     assert read_run_id(str(uuid.UUID(int=7)), "run") == uuid.UUID(int=7)
     for text in (

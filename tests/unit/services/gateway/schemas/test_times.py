@@ -1,4 +1,4 @@
-"""Moments and durations, there and back."""
+"""Times and durations, parsed and formatted."""
 
 import pytest
 from hypothesis import given
@@ -21,16 +21,16 @@ from services.gateway.schemas.times import format_time, parse_duration_ms, parse
         ("1970-01-01T00:00:00+00:01", -60_000),
     ],
 )
-def test_moments_are_read(text, ms):
+def test_times_are_parsed(text, ms):
     assert parse_time_ms(text, "at") == ms
 
 
 @given(st.integers(-62_135_596_800_000, 253_402_300_799_999))
-def test_moments_are_written_as_they_are_read(ms):
+def test_times_round_trip(ms):
     assert parse_time_ms(format_time(ms), "at") == ms
 
 
-def test_moments_outside_the_calendar_stay_text():
+def test_times_outside_the_calendar_stay_text():
     assert format_time(2**63).startswith("9999-12-31")
     assert format_time(-(2**63)).startswith("0001-01-01")
 
@@ -79,7 +79,7 @@ def test_a_plus_that_became_a_blank_is_explained():
         ("P2D", 172_800_000),
     ],
 )
-def test_durations_are_read(text, ms):
+def test_durations_are_parsed(text, ms):
     assert parse_duration_ms(text, "wait") == ms
 
 

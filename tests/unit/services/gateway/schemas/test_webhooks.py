@@ -35,7 +35,7 @@ def test_public_addresses_are_allowed(address: str) -> None:
         "0.0.0.0", "10.0.0.1", "127.0.0.1", "127.8.8.8", "169.254.169.254", "172.16.0.1", "192.168.1.1", "100.64.0.1",
         "192.0.2.1", "198.18.0.1", "224.0.0.1", "240.0.0.1", "255.255.255.255", "::", "::1", "fe80::1", "fc00::1",
         "fec0::1", "ff0e::1", "2001:db8::1",
-        # Others in disguise.
+        # Forbidden addresses inside other notations.
         "::ffff:127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::a00:1", "64:ff9b::7f00:1", "2002:a00:1::1", "2002:7f00:1::",
         "2001:0:4136:e378:8000:63bf:f5ff:fffe", "::127.0.0.1", "::10.0.0.1", "::ffff:0:127.0.0.1", "64:ff9b:1::7f00:1",
     ],
@@ -44,7 +44,7 @@ def test_addresses_that_are_not_public_are_refused(address: str) -> None:
     assert not is_allowed(ipaddress.ip_address(address), [])
 
 
-def test_a_setting_allows_networks_and_no_others() -> None:
+def test_a_setting_allows_these_networks_only() -> None:
     for address in ("10.1.2.3", "::ffff:10.1.2.3"):
         assert is_allowed(ipaddress.ip_address(address), [TEN])
     for address in ("10.2.0.1", "127.0.0.1", "::1"):
@@ -55,7 +55,7 @@ def test_a_setting_allows_networks_and_no_others() -> None:
     "url",
     ["https://hooks.example/x?y=1", "http://hooks.example:8080", "https://8.8.8.8/", "https://[2606:4700::1111]:1/"],
 )
-def test_urls_that_can_be_sent_to(url: str) -> None:
+def test_valid_urls(url: str) -> None:
     check_url(url, [])
 
 
@@ -79,7 +79,7 @@ def test_urls_that_can_be_sent_to(url: str) -> None:
         ("http://[::ffff:10.0.0.1]/", "not public"),
     ],
 )
-def test_urls_that_cannot_be_sent_to(url: str, reason: str) -> None:
+def test_invalid_urls(url: str, reason: str) -> None:
     with pytest.raises(InvalidValueError, match=reason) as refused:
         check_url(url, [TEN])
     assert refused.value.field == "/url"
@@ -111,7 +111,7 @@ def test_invalid_webhooks_are_refused_by_field(fields: dict[str, Any], field: st
     assert fields.get("secret", "geheim") not in str(refused.value)
 
 
-def test_a_webhook_gets_a_secret_where_it_brings_none_and_a_change_touches_what_it_names() -> None:
+def test_a_new_webhook_gets_a_secret_unless_given_and_a_change_keeps_other_fields() -> None:
     made = wanted_columns(read(NewWebhook, url="https://h/"), [])
     assert (made["groups"], made["verdicts"], made["enabled"]) == (["*"], [], True)
     assert len(key_of(made["secret"])) == 32

@@ -30,7 +30,7 @@ def test_an_instance_on_two_brokers_is_one_instance():
     assert views[0]["message_model"] == "CLUSTERING"
 
 
-def test_brokers_that_hold_different_filters_are_two_sightings():
+def test_brokers_with_different_filters_are_two_sightings():
     same = sightings_of([connection("c1"), connection("c1", "c2", version=5)])
     assert [(seen.expression, seen.clients, seen.sub_version) for seen in same] == [("*", ("c1", "c2"), 5)]
     differ = sightings_of([connection("c1"), connection("c1", expression="AA")])
@@ -62,7 +62,7 @@ def test_readiness_follows_from_the_worst_missing_part():
     assert both["reasons"] == [{"part": "metadata", "detail": "away"}, {"part": "brokers", "detail": "none"}]
 
 
-def test_metrics_are_in_prometheus_words():
+def test_metrics_are_in_the_format_of_prometheus():
     metrics = GatewayMetrics()
     metrics.observe("GET", "/v1/topics", 200, 3)
     metrics.observe("GET", "/v1/topics", 404, 40_000)

@@ -1,4 +1,4 @@
-"""A stream endpoint with everything behind it faked: a peer that speaks ASGI, a group, a publisher."""
+"""A stream endpoint with fakes behind it: a peer that speaks ASGI, a group, a publisher."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -76,7 +76,7 @@ class FakeMembership:
 
 
 class FakeConsumers:
-    """Groups that everybody may join, at once or after a while."""
+    """Groups that every client may join, at once or after a while."""
 
     def __init__(self, *, messages: int = 0, queues: int = 1) -> None:
         self.messages = messages
@@ -94,7 +94,7 @@ class FakeConsumers:
 
 
 class FakePublisher:
-    """Stores everything, slowly, but what goes to topic FULL."""
+    """Stores every message slowly, except those of topic FULL."""
 
     def __init__(self) -> None:
         self.stored = 0
@@ -146,7 +146,7 @@ class Service:
 
 
 class FakeTransport:
-    """What uvicorn writes to."""
+    """The transport that uvicorn writes to."""
 
     is_aborted = False
 
@@ -202,11 +202,11 @@ class Peer:
 
     @property
     def waiting(self) -> int:
-        """How many of our frames the server has not read."""
+        """Return how many of our frames the server has not read."""
         return self._to_server.qsize()
 
     async def event(self) -> dict[str, Any]:
-        """Return the next thing that the server did."""
+        """Return the server's next event."""
         return await self.events.get()
 
     async def frame(self) -> dict[str, Any]:
@@ -237,11 +237,11 @@ class Peer:
         self._to_server.put_nowait({"type": "websocket.receive", "text": text})
 
     def send_event(self, **event: Any) -> None:
-        """Let the server receive something."""
+        """Send the server an event."""
         self._to_server.put_nowait(event)
 
     async def hang_up(self) -> None:
-        """Close, and wait until the server is done."""
+        """Close, and wait until the server has finished."""
         self.send_event(type="websocket.disconnect", code=1000)
         await self.task
 

@@ -1,4 +1,4 @@
-"""A session to talk to, for its tests: frames as dicts, checked against their schemas."""
+"""A session for tests: frames as dicts, checked against their schemas."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -33,12 +33,12 @@ VALIDATORS = _validators()
 
 
 def check_frame(frame: Mapping[str, Any]) -> None:
-    """Raise unless the frame is what its schema says."""
+    """Raise an error unless the frame matches its schema."""
     VALIDATORS[frame["type"]].validate(frame)
 
 
 class SomeRights:
-    """May publish and consume what does not start with `secret`."""
+    """May publish to and consume every topic that does not start with `secret`."""
 
     def require_publish(self, topic: str) -> None:
         self._require(topic)
@@ -53,7 +53,7 @@ class SomeRights:
 
 
 class Stream:
-    """A session and what came out of it."""
+    """A session and its effects."""
 
     def __init__(self, *, nonce: str = "n-", **limits: int) -> None:
         self.now_ms = 1_000
@@ -72,7 +72,7 @@ class Stream:
         )
 
     def take(self, effects: Iterable[Effect]) -> list[dict[str, Any]]:
-        """Keep the effects, and return the frames among them."""
+        """Store the effects, and return the frames among them."""
         frames = []
         while effects:
             for effect in effects:
@@ -85,14 +85,14 @@ class Stream:
         return frames
 
     def say(self, **frame: Any) -> list[dict[str, Any]]:
-        """Send a frame; return what is answered."""
+        """Send a frame; return the answers."""
         frame = {name.rstrip("_"): value for name, value in frame.items()}
         return self.take(self.session.receive(msgspec.json.encode(frame), is_text=True, now_ms=self.now_ms))
 
     def subscribe(
         self, queues: Mapping[MessageQueue, int] | None = None, *, topic: str = "T", **fields: Any
     ) -> Subscription:
-        """Subscribe and be assigned queues."""
+        """Subscribe and get queues assigned."""
         assert self.say(type="subscribe", group="G", topic=topic, **fields) == []
         join = self.effects.pop()
         assert isinstance(join, Join)
@@ -104,7 +104,7 @@ class Stream:
     def order(self, subscription: Subscription, feed: Feed) -> PullOrder:
         """Return the feed's next pull."""
         order = self.session.next_pull(subscription, feed)
-        assert order is not None, "the feed wants nothing"
+        assert order is not None, "the feed requests no pull"
         return order
 
     def pull(

@@ -7,7 +7,7 @@ from tests.unit.services.gateway.ws.peers import FakeMembership, Peer, Service
 
 
 async def acked_while_a_broker_hangs(service: Service) -> tuple[Peer, FakeMembership]:
-    """Return a stream whose group has 16 queues on broker-0, which hangs, and one on broker-a; it has acked all it got."""
+    """Return a stream that has acknowledged all; its group has 16 queues on broker-0, which hangs, and one on broker-a."""
     peer = await Peer(service).welcomed()
     peer.say(type="subscribe", group="G", topic="T")
     await peer.frames_until("assigned")
@@ -22,7 +22,7 @@ async def acked_while_a_broker_hangs(service: Service) -> tuple[Peer, FakeMember
     return peer, member
 
 
-async def test_a_broker_that_hangs_holds_up_neither_others_commits_nor_the_end_of_a_key() -> None:
+async def test_a_hanging_broker_delays_neither_commits_of_others_nor_the_end_of_a_key() -> None:
     service = Service(messages=1)
     peer, member = await acked_while_a_broker_hangs(service)
     began = asyncio.get_running_loop().time()
@@ -41,7 +41,7 @@ async def test_a_stream_that_ends_while_a_broker_hangs_commits_elsewhere_and_lea
     assert (member.commits, member.is_left) == ([(0, 1)], True)
 
 
-async def test_a_stream_that_ends_while_it_unsubscribes_from_a_broker_that_hangs_leaves() -> None:
+async def test_a_stream_that_ends_while_it_unsubscribes_from_a_hanging_broker_leaves() -> None:
     service = Service(messages=1)
     peer, member = await acked_while_a_broker_hangs(service)
     peer.say(type="unsubscribe", id="y", subscription="s1")

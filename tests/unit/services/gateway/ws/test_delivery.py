@@ -16,7 +16,7 @@ WHOLE = pulled(range(COUNT))
 
 
 def fill(stream: Stream, subscription: Subscription) -> None:
-    """Bring as many whole pulls as there is room for."""
+    """Return as many whole pulls as there is room for."""
     feeds = list(subscription.feeds.values())[:PULLS_MAX]
     orders = [stream.order(subscription, feed) for feed in feeds]
     for feed, order in zip(feeds, orders, strict=True):
@@ -29,7 +29,7 @@ def woken(stream: Stream) -> list[MessageQueue]:
     return found
 
 
-def test_pulls_that_will_find_something_share_the_allowance() -> None:
+def test_pulls_that_will_find_messages_share_the_allowance() -> None:
     stream = Stream()
     subscription = stream.subscribe({queue(number): 0 for number in range(PULLS_MAX + 2)})
     feeds = list(subscription.feeds.values())
@@ -54,7 +54,7 @@ def test_a_waiting_pull_takes_no_room_and_is_repeated_if_there_is_none() -> None
 
 
 @pytest.mark.parametrize("stuck_by", ["credit", "pause"])
-def test_a_subscription_that_may_send_nothing_keeps_no_room_from_others(stuck_by: str) -> None:
+def test_a_subscription_without_credit_takes_no_room_from_others(stuck_by: str) -> None:
     stream = Stream()
     stuck = stream.subscribe({queue(number): 0 for number in range(PULLS_MAX)})
     others = {queue(number, "U"): 0 for number in range(2)}
@@ -80,7 +80,7 @@ def test_a_subscription_that_may_send_nothing_keeps_no_room_from_others(stuck_by
     assert [feed.next_offset for feed in stuck.feeds.values()] == [0] * PULLS_MAX
 
 
-def test_a_broker_that_hangs_keeps_no_room_from_others() -> None:
+def test_a_hanging_broker_takes_no_room_from_others() -> None:
     stream = Stream()
     hung = {MessageQueue("T", "broker-h", number): 0 for number in range(PULLS_MAX * 3)}
     subscription = stream.subscribe({**hung, queue(0): 0})

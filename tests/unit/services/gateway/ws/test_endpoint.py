@@ -1,4 +1,4 @@
-"""Whole streams over fakes, on virtual time: handshake, tasks, and how each ending leaves things."""
+"""Whole streams over fakes, on virtual time: handshake, tasks, and the state after each kind of ending."""
 
 import asyncio
 from typing import Any
@@ -14,7 +14,7 @@ from services.gateway.ws import outbox
 from services.gateway.ws.delivery import ALLOWANCE_BYTES, SLOW_BYTES
 from tests.unit.services.gateway.ws.peers import KEY, OTHER_KEY, THIRD_KEY, Peer, Service
 
-# asyncio's and uvloop's: above it a transport says that it wants no more.
+# The high mark of asyncio and uvloop: above it a transport pauses the writer.
 SOCKET_BUFFER_BYTES = 64 * 1024
 
 
@@ -49,7 +49,7 @@ async def test_a_handshake_is_refused_with_a_problem(options: dict[str, Any], st
     assert problem["type"].endswith("/" + name)
 
 
-async def test_the_callers_request_id_is_kept_where_it_is_one() -> None:
+async def test_a_valid_request_id_of_the_caller_is_kept() -> None:
     _, problem = await refusal(Peer(Service(), key=None, headers=[(b"x-request-id", b"abc")]))
     assert problem["request_id"] == "abc"
     _, problem = await refusal(Peer(Service(), key=None, headers=[(b"x-request-id", b"no good")]))
@@ -174,7 +174,7 @@ async def test_a_message_not_acknowledged_in_time_is_delivered_again() -> None:
     await peer.hang_up()
 
 
-async def test_a_queue_that_goes_is_committed_and_pulled_no_more() -> None:
+async def test_a_revoked_queue_is_committed_and_no_longer_pulled() -> None:
     service = Service(messages=10)
     peer = await Peer(service).welcomed()
     peer.say(type="subscribe", group="G", topic="T")
@@ -193,12 +193,12 @@ async def test_a_queue_that_goes_is_committed_and_pulled_no_more() -> None:
     await member.on_change([(queue, 10)], [])
     assert (await peer.frame())["queues"][0]["next_offset"] == "10"
     await asyncio.sleep(1)
-    # One that looks, and one that waits.
+    # One pull that looks for messages, and one that waits.
     assert member.pulls == pulls + 2
     await peer.hang_up()
 
 
-async def test_a_broker_that_fails_is_asked_again() -> None:
+async def test_a_failing_broker_is_called_again() -> None:
     service = Service(messages=1)
     peer = await Peer(service).welcomed()
     peer.say(type="subscribe", group="G", topic="T")
@@ -211,7 +211,7 @@ async def test_a_broker_that_fails_is_asked_again() -> None:
     await peer.hang_up()
 
 
-async def test_an_offset_that_is_gone() -> None:
+async def test_an_expired_offset() -> None:
     service = Service(messages=100)
     peer = await Peer(service).welcomed()
     peer.say(type="subscribe", group="G", topic="T")
@@ -224,7 +224,7 @@ async def test_an_offset_that_is_gone() -> None:
     await peer.hang_up()
 
 
-async def test_a_topic_that_is_not_there() -> None:
+async def test_a_missing_topic() -> None:
     peer = await Peer(Service()).welcomed()
     peer.say(type="subscribe", id="x", group="G", topic="NONE")
     error = await peer.frame()
@@ -275,7 +275,7 @@ async def test_publishing() -> None:
     await peer.hang_up()
 
 
-async def test_a_client_that_publishes_too_fast_is_no_longer_read() -> None:
+async def test_the_gateway_stops_reading_from_a_client_that_publishes_too_fast() -> None:
     peer = await Peer(Service(publishes_pending_bytes_max=50)).welcomed()
     for number in range(5):
         peer.say(type="publish", id=number, topic="T", messages=[{"body": "a"}])
@@ -285,7 +285,7 @@ async def test_a_client_that_publishes_too_fast_is_no_longer_read() -> None:
     await peer.hang_up()
 
 
-async def test_a_client_that_reads_no_answers_is_no_longer_read_and_then_closed() -> None:
+async def test_the_gateway_stops_reading_from_a_client_that_reads_no_answers_and_then_closes_it() -> None:
     """256 publishes of 1,000 messages once left 50 MiB of answers."""
     service = Service(slow_consumer_ms=5_000)
     peer = await Peer(service).welcomed()
@@ -319,7 +319,7 @@ async def test_a_late_reader_gets_the_answer_to_every_publish() -> None:
     assert service.quotas.unsent_bytes.used == 0
 
 
-async def test_a_stream_that_ends_amid_publishes_counts_nothing_any_more() -> None:
+async def test_a_stream_that_ends_amid_publishes_releases_all_its_memory() -> None:
     service = Service()
     peer = await Peer(service).welcomed()
     for number in range(3):
@@ -445,7 +445,7 @@ async def test_a_peer_that_does_not_read_costs_the_same_for_many_queues() -> Non
     frame_bytes = 48 * 1024
     assert connection._outbox._bytes <= outbox.HIGH_BYTES + 2 * frame_bytes
     assert delivery.held_bytes <= SLOW_BYTES
-    # The socket's buffer of uvicorn's transport is not there in this test.
+    # This test lacks the socket buffer of uvicorn's transport.
     assert connection._outbox._bytes + delivery.held_bytes + SOCKET_BUFFER_BYTES <= 256 * 1024
     assert service.endpoint._shared.bytes == delivery.held_bytes
     peer.is_reading.set()
@@ -482,7 +482,7 @@ async def test_queues_beyond_the_limit_of_waiting_pulls_are_polled() -> None:
     assert service.quotas.waiting_queues.used == 0
 
 
-async def test_streams_together_hold_no_more_than_their_share() -> None:
+async def test_all_streams_together_hold_no_more_than_their_share() -> None:
     service = Service(messages=10**6, queues=16)
     service.endpoint._shared.bytes_max = 100_000
     peers = [await Peer(service).welcomed() for _ in range(4)]
@@ -539,7 +539,7 @@ async def test_stopping_does_not_wait_for_ever() -> None:
 
 
 class Bursts:
-    """Adds up what happens in one turn of the event loop, and keeps the most there was."""
+    """Sums the work of each turn of the event loop, and keeps the maximum."""
 
     def __init__(self) -> None:
         self.most = 0
@@ -555,7 +555,7 @@ class Bursts:
         self._now = 0
 
 
-async def test_many_streams_with_much_to_take_share_each_turn_of_the_loop() -> None:
+async def test_many_streams_with_large_backlogs_share_each_turn_of_the_loop() -> None:
     service = Service(messages=3_000)
     written = Bursts()
     peers = [await Peer(service, on_frame=written.add).welcomed() for _ in range(20)]
@@ -563,7 +563,7 @@ async def test_many_streams_with_much_to_take_share_each_turn_of_the_loop() -> N
         peer.say(type="subscribe", group=f"G{number}", topic="T")
     for peer in peers:
         while (await peer.frame())["type"] != "state":
-            pass  # Until it has no credit any more.
+            pass  # Until the stream has no credit left.
     # Two turns of the loop may look like one from here.
     assert written.most <= 3 * TURN_BYTES
     for peer in peers:

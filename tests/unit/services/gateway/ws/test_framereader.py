@@ -1,4 +1,4 @@
-"""The reader of WebSocket frames: it agrees with the library, piece by piece, and keeps little."""
+"""The reader of WebSocket frames: it agrees with the library for any split of the bytes, and buffers little."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from websockets.protocol import SERVER, Protocol
 from services.gateway.ws.framereader import SKIPPED_FRAMES_MAX, FrameError, FrameReader
 
 MAX = 1_000
-# The library also measures pings with what is left for the message.
+# The library also counts pings against the rest of the message size.
 ALL = 1_000_000
 DATA = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 
@@ -59,7 +59,7 @@ frames = st.one_of(
     st.builds(wire, st.sampled_from(DATA), st.binary(max_size=300), fin=st.booleans()),
     st.builds(wire, st.sampled_from((Opcode.PING, Opcode.PONG)), st.binary(max_size=125)),
     st.just(wire(Opcode.CLOSE, Close(1000, "bye").serialize())),
-    # Wrong ones: reserved bits, an unknown opcode, no mask, a control frame that is a fragment or too long.
+    # Invalid ones: reserved bits, an unknown opcode, no mask, a control frame that is a fragment or too long.
     st.sampled_from(
         [b"\xc1\x80mask", b"\x83\x80mask", b"\x81\x00", b"\x09\x80mask", b"\x89\xfe\x00\x7emask" + bytes(126)]
     ),
@@ -75,7 +75,7 @@ def test_it_agrees_with_the_library_whole_and_in_pieces(given_frames: list[bytes
 
 
 @pytest.mark.parametrize("length", [0, 1, 125, 126, 127, 65_535, 65_536, 200_000])
-def test_messages_of_any_length_come_whole(length: int) -> None:
+def test_messages_of_any_length_are_read_whole(length: int) -> None:
     payload = bytes(number % 251 for number in range(length))
     data = wire(Opcode.BINARY, payload)
     reader = FrameReader(1 << 20)
@@ -88,7 +88,7 @@ def test_messages_of_any_length_come_whole(length: int) -> None:
     assert reader.held_bytes == 0
 
 
-def test_a_length_past_the_limit_is_refused_before_its_bytes_come() -> None:
+def test_a_length_above_the_limit_is_refused_before_its_bytes_arrive() -> None:
     reader = FrameReader(MAX)
     reader.feed(wire(Opcode.TEXT, b"x" * 600, fin=False) + wire(Opcode.CONT, b"x" * 401)[:8])
     assert reader.next_frame() is not None
@@ -97,7 +97,7 @@ def test_a_length_past_the_limit_is_refused_before_its_bytes_come() -> None:
     assert caught.value.code == 1009
 
 
-def test_a_message_in_fragments_of_a_byte_takes_its_own_size() -> None:
+def test_a_message_in_fragments_of_a_byte_takes_only_its_own_size() -> None:
     reader = FrameReader(1 << 20)
     reader.feed(wire(Opcode.TEXT, b"", fin=False))
     reader.next_frame()
@@ -108,8 +108,8 @@ def test_a_message_in_fragments_of_a_byte_takes_its_own_size() -> None:
 
 
 @given(st.integers(0, 400), st.integers(1, 64))
-def test_after_our_close_only_the_peers_close_frame_is_found(cut: int, size: int) -> None:
-    """Wherever in a frame ours was sent, and however the bytes come."""
+def test_after_our_close_frame_only_the_close_frame_of_the_peer_is_found(cut: int, size: int) -> None:
+    """Our close frame may be sent at any place in a frame, and the bytes may come in any pieces."""
     before = wire(Opcode.TEXT, b"x" * 200, fin=False) + wire(Opcode.PING, b"p" * 100) + wire(Opcode.CONT, b"\x88" * 300)
     data = before + wire(Opcode.CLOSE, Close(1000, "").serialize())
     cut = min(cut, len(before) - 1)
@@ -123,7 +123,7 @@ def test_after_our_close_only_the_peers_close_frame_is_found(cut: int, size: int
     assert reader.held_bytes == 0
 
 
-def test_after_our_close_a_flood_is_dropped_unread_and_nothing_is_kept() -> None:
+def test_after_our_close_frame_a_flood_is_dropped_unread() -> None:
     reader = FrameReader(MAX)
     reader.feed(wire(Opcode.TEXT, b"x" * 500, fin=False))
     assert reader.next_frame() is not None

@@ -1,4 +1,4 @@
-"""Client frames in both codings: what is read, what is refused, and what ends the stream."""
+"""Client frames in both codings: valid ones, invalid ones, and those that end the stream."""
 
 import contextlib
 import json
@@ -93,7 +93,7 @@ def test_a_wrong_frame_is_refused_by_field(codec: Codec, frame: object, field: s
     assert caught.value.frame_id == frame_id
 
 
-def test_the_refusal_shows_the_value_but_not_all_of_it(codec: Codec) -> None:
+def test_the_refusal_shows_a_shortened_value(codec: Codec) -> None:
     with pytest.raises(RefusedFrameError) as caught:
         codec.decode(_encode(codec, {"type": "pause", "subscription": ["x" * 1000]}))
     assert "xxx" in str(caught.value)
@@ -117,7 +117,7 @@ def test_undecodable_frames_are_unreadable(codec: Codec, data: bytes) -> None:
         codec.decode(data)
 
 
-def test_half_of_a_character_is_refused_as_that() -> None:
+def test_half_of_a_surrogate_pair_is_refused_with_this_reason() -> None:
     with pytest.raises(UnreadableFrameError, match="half of a character"):
         JsonCodec().decode(b'{"type": "pause", "subscription": "\\ud800"}')
 
@@ -154,7 +154,7 @@ def test_offsets_are_texts_in_json_and_integers_in_messagepack() -> None:
 
 
 @given(data=st.binary(max_size=200))
-def test_no_bytes_are_anything_but_a_frame_or_an_error(data: bytes) -> None:
+def test_any_bytes_give_a_frame_or_an_error(data: bytes) -> None:
     for made in (JsonCodec(), MsgpackCodec()):
         with contextlib.suppress(frames.FrameError):
             assert isinstance(made.decode(data), frames.ClientFrame)

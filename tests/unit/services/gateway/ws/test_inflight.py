@@ -1,4 +1,4 @@
-"""The in-flight window, against a model that keeps one message at a time."""
+"""The in-flight window, against a model that stores messages one by one."""
 
 import random
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from services.gateway.ws.inflight import NOTHING, Settled, Window
 
 @pytest.fixture(scope="module", autouse=True)
 def small_blocks() -> Iterator[None]:
-    """Let a handful of batches fill several blocks."""
+    """Make a handful of batches fill several blocks."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(inflight, "BLOCK_BATCHES_MAX", 2)
         yield
@@ -27,7 +27,7 @@ def window_of(*batches: list[int]) -> Window:
     return window
 
 
-def test_the_commit_point_is_the_first_message_that_is_not_settled() -> None:
+def test_the_commit_point_is_the_first_unsettled_message() -> None:
     window = window_of([0, 1, 2], [5, 6])
     assert window.settle(1) == Settled(1, 10)
     assert window.commit_point() == 0
@@ -108,7 +108,7 @@ def test_the_window_agrees_with_a_set(gaps: list[list[int]], acks: list[tuple[bo
 
 
 class Shifted(list[Any]):
-    """A list that counts how many of its items are moved when one is taken out."""
+    """A list that counts how many of its items are moved when one is removed."""
 
     moved = 0
 
@@ -119,7 +119,7 @@ class Shifted(list[Any]):
 
 
 def count_shifts(holder: Any) -> None:
-    """Make every list of an object, and of the objects in it, one that counts."""
+    """Replace every list of an object, and of the objects in it, by one that counts."""
     for name in holder.__slots__:
         value = getattr(holder, name)
         if isinstance(value, list):
@@ -132,7 +132,7 @@ def count_shifts(holder: Any) -> None:
 @pytest.mark.parametrize("order", ["forward", "reverse", "random"])
 @pytest.mark.parametrize("messages", [1, 3])
 def test_acks_in_any_order_cost_the_same_each(order: str, messages: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A window of one-message batches once moved all that were behind each one that was acked."""
+    """In a window of one-message batches, each acknowledgement once moved all later batches."""
     monkeypatch.setattr(inflight, "BLOCK_BATCHES_MAX", 256)
     count, window = 10_000, Window(0)
     for first in range(0, count * messages, messages):
@@ -149,7 +149,7 @@ def test_acks_in_any_order_cost_the_same_each(order: str, messages: int, monkeyp
     assert Shifted.moved <= count * 2 * 257
 
 
-def test_a_look_for_overdue_batches_passes_over_young_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_search_for_overdue_batches_skips_young_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     window = Window(0)
     for first in range(10):
         window.add([first], [1], now_ms=first)

@@ -1,4 +1,4 @@
-"""Messages written straight from records: the same as the slow way, and nothing damaged ever among them."""
+"""Messages written directly from records: equal to the generic way, and never damaged."""
 
 from typing import Any
 
@@ -77,14 +77,14 @@ def test_a_message_equals_its_view(writer: MessageWriter, name: str) -> None:
     assert (taken.offsets, taken.sizes, taken.at, taken.next_offset) == ([7], [len(data)], len(data), 8)
 
 
-def test_the_same_properties_are_written_once(writer: MessageWriter) -> None:
+def test_equal_properties_are_encoded_once(writer: MessageWriter) -> None:
     cache = PropertyCache()
     facts = writer.queue_facts("T", "b", 0, receipt_prefix=b"1.", tags=None)
     write_messages(writer, cache, facts, pulled(range(9)), at=0, offset=0, messages_max=ALL, bytes_max=ALL)
     assert len(cache) == 1
 
 
-def test_full_caches_start_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_caches_are_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messagewriter, "_CACHED_MAX", 2)
     cache, writer = PropertyCache(), MsgpackMessageWriter()
     facts = writer.queue_facts("T", "b", 0, receipt_prefix=b"1.", tags=None)
@@ -109,7 +109,7 @@ def test_limits_end_a_slice_and_the_next_one_continues(writer: MessageWriter) ->
     assert (third.offsets, third.at) == ([14, 15], len(data))
 
 
-def test_unwanted_tags_are_passed_over(writer: MessageWriter) -> None:
+def test_unwanted_tags_are_skipped(writer: MessageWriter) -> None:
     data = record(0, tag="AA") + record(1) + record(2, tag="UA")
     taken = take_all(writer, data, tags=frozenset({"UA", "DL"}))
     assert (taken.offsets, taken.next_offset, taken.damaged) == ([2], 3, [])
@@ -126,7 +126,7 @@ def test_a_damaged_record_is_skipped_and_reported(writer: MessageWriter, whole_r
     assert not taken.is_cut
 
 
-def test_behind_a_record_without_an_end_nothing_is_read(writer: MessageWriter) -> None:
+def test_after_a_record_without_an_end_nothing_is_read(writer: MessageWriter) -> None:
     taken = take_all(writer, record(0) + record(1)[:-3])
     assert (taken.offsets, taken.next_offset, taken.is_cut) == ([0], 2, True)
     assert taken.damaged[0][0] == 1
@@ -134,12 +134,12 @@ def test_behind_a_record_without_an_end_nothing_is_read(writer: MessageWriter) -
     assert (taken.offsets, taken.next_offset, taken.is_cut) == ([], 1, True)
 
 
-def test_a_queue_offset_that_goes_back_is_damage(writer: MessageWriter) -> None:
+def test_a_decreasing_queue_offset_is_damage(writer: MessageWriter) -> None:
     taken = take_all(writer, record(5) + record(3) + record(7), offset=5)
     assert (taken.offsets, taken.damaged, taken.next_offset) == ([5, 7], [(6, "its offset is 3")], 8)
 
 
-def test_a_body_that_can_not_be_inflated_is_damage(writer: MessageWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_can_not_be_decompressed_is_damage(writer: MessageWriter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messagewriter, "INFLATED_BYTES_MAX", 100)
     taken = take_all(writer, record(0, b"z" * 101, compression=Compression.ZLIB) + record(1))
     assert taken.offsets == [1]
@@ -155,6 +155,7 @@ def test_one_flipped_bit_is_never_delivered(writer: MessageWriter) -> None:
         for message in decode(writer, taken):
             if message["message_id"] in {"7F000001" + f"{offset:024X}" for offset in (0, 2)}:
                 continue
-            # Only a flip within the checksum's own name leaves a good record, which its body's checksum then covers.
+            # Only a flip within the checksum's own name leaves a valid record; the body's checksum still covers the
+            # body.
             assert message["queue_offset"] in (1, "1")
             assert len(good) - 20 <= bit // 8

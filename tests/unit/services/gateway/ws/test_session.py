@@ -1,4 +1,4 @@
-"""The session: what each frame leads to, and what is never sent."""
+"""The session: the effects of each frame, and frames that it must never send."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def test_the_welcome_comes_first_and_has_the_limits() -> None:
     assert welcome["limits"]["batch_max"] == 77
 
 
-def test_hello_is_only_the_first_frame() -> None:
+def test_hello_is_accepted_as_the_first_frame_only() -> None:
     stream = Stream()
     assert stream.say(type="hello", client_name="me") == []
     assert stream.session.client_name == "me"
@@ -34,7 +34,7 @@ def test_hello_is_only_the_first_frame() -> None:
     assert problem_of(Stream().say(type="hello", resume="token")) == (501, "not-implemented")
 
 
-def test_subscribing_joins_the_group_and_is_answered_when_it_has() -> None:
+def test_subscribing_joins_the_group_and_is_answered_after_the_join() -> None:
     stream = Stream()
     assert stream.say(type="subscribe", id="a", group="G", topic="T", filter="AA || UA", from_="first") == []
     join = stream.effects.pop()
@@ -64,7 +64,7 @@ def test_a_group_is_created_only_with_a_start_position() -> None:
     assert subscribed == {"type": "subscribed", "id": 7, "subscription": "s3", "skipped": "12"}
 
 
-def test_a_time_to_start_from() -> None:
+def test_a_start_position_by_time() -> None:
     stream = Stream()
     stream.say(type="subscribe", group="G", topic="T", from_="2023-11-14T22:13:20.000Z")
     join = stream.effects.pop()
@@ -99,7 +99,7 @@ def test_invalid_subscriptions_are_refused(fields: dict[str, Any], status: int) 
     assert stream.session.subscriptions == {}
 
 
-def test_once_to_each_group_and_topic_and_not_too_often() -> None:
+def test_one_subscription_for_each_group_and_topic_up_to_a_limit() -> None:
     stream = Stream(subscriptions_max=2)
     stream.subscribe()
     assert problem_of(stream.say(type="subscribe", group="G", topic="T")) == (409, "conflict")
@@ -107,7 +107,7 @@ def test_once_to_each_group_and_topic_and_not_too_often() -> None:
     assert problem_of(stream.say(type="subscribe", group="G", topic="V")) == (429, "too-many")
 
 
-def test_a_group_that_does_not_take_the_connection_in() -> None:
+def test_a_group_that_refuses_the_connection() -> None:
     stream = Stream()
     stream.say(type="subscribe", id="a", group="G", topic="T")
     join = stream.effects.pop()
@@ -118,7 +118,7 @@ def test_a_group_that_does_not_take_the_connection_in() -> None:
     stream.subscribe()
 
 
-def test_messages_are_sent_within_credit_and_acks_give_it_back() -> None:
+def test_messages_are_sent_within_credit_and_acks_return_it() -> None:
     stream = Stream()
     subscription = stream.subscribe({queue(): 0}, credit={"messages": 3, "bytes": 10**6}, batch=2)
     feed = subscription.feeds[queue()]
@@ -134,7 +134,7 @@ def test_messages_are_sent_within_credit_and_acks_give_it_back() -> None:
     assert [(each.queue, offset) for _, each, offset in stream.session.commits()] == [(queue(), 2)]
 
 
-def test_bytes_are_credit_too_but_never_hold_one_message_for_ever() -> None:
+def test_bytes_count_against_credit_but_one_message_is_always_sent() -> None:
     stream = Stream()
     subscription = stream.subscribe({queue(): 0}, credit={"messages": 100, "bytes": 1})
     feed = subscription.feeds[queue()]
@@ -154,7 +154,7 @@ def test_credit_is_cut_to_its_limit() -> None:
 
 
 def test_credit_and_messages_in_flight_never_exceed_the_limit() -> None:
-    """Credit was cut by itself: added while messages were in flight, it grew past the limit when they were acked."""
+    """Credit was limited alone: credit added while messages were in flight went above the limit after their acks."""
     stream = Stream(credit_messages_max=10, credit_bytes_max=100_000)
     subscription = stream.subscribe({queue(): 0}, credit={"messages": 4, "bytes": 100_000})
     feed = subscription.feeds[queue()]
@@ -172,7 +172,7 @@ def test_credit_and_messages_in_flight_never_exceed_the_limit() -> None:
     assert (subscription.in_flight, subscription.credit_messages, subscription.credit_bytes) == (0, 10, 100_000)
 
 
-def test_a_long_ack_is_settled_some_receipts_at_a_time() -> None:
+def test_a_long_ack_is_settled_in_slices() -> None:
     stream = Stream()
     subscription = stream.subscribe({queue(): 0}, credit={"messages": 5_000}, batch=1_000)
     frames = stream.pull(subscription, subscription.feeds[queue()], pulled(range(3_500)), 3_500)
@@ -203,7 +203,7 @@ def test_a_long_ack_ends_with_its_queue_or_its_connection() -> None:
     assert not stream.session.is_acking
 
 
-def test_a_thousand_refused_receipts_are_not_a_thousand_frames() -> None:
+def test_a_thousand_refused_receipts_are_answered_in_few_frames() -> None:
     stream = Stream(receipt_errors_max=3)
     stream.subscribe()
     frames = stream.say(type="ack", subscription="s1", id=1, receipts=[f"n-7.{number}" for number in range(1_000)])
@@ -240,7 +240,7 @@ def test_receipts_are_refused_one_by_one() -> None:
 
 
 def test_a_receipt_of_another_session_settles_nothing() -> None:
-    """Feeds and offsets count alike in all sessions, so a stale receipt once fitted another session's messages."""
+    """Feeds and offsets count alike in all sessions, so a stale receipt once matched another session's messages."""
     earlier, later = Stream(nonce="earlier-"), Stream(nonce="later-")
     frames, subscriptions = [], []
     for stream in (earlier, later):
@@ -256,7 +256,7 @@ def test_a_receipt_of_another_session_settles_nothing() -> None:
     assert [offset for _, _, offset in later.session.commits()] == [4]
 
 
-def test_a_receipt_from_before_a_queue_was_moved_settles_nothing() -> None:
+def test_a_receipt_from_before_an_offset_reset_settles_nothing() -> None:
     """A broker that lost its queue's end gives the same offsets to other messages."""
     stream = Stream()
     subscription = stream.subscribe({queue(): 5})
@@ -314,7 +314,7 @@ def test_queues_share_credit_in_turn() -> None:
     assert [frame["messages"][0]["queue_id"] for frame in frames[1:5]] == [0, 1, 0, 1]
 
 
-def test_a_queue_that_goes_takes_its_receipts_along() -> None:
+def test_receipts_of_a_revoked_queue_are_refused() -> None:
     stream = Stream()
     subscription = stream.subscribe({queue(0): 0, queue(1): 5}, credit={"messages": 2})
     feed = subscription.feeds[queue(0)]
@@ -335,7 +335,7 @@ def test_a_queue_that_goes_takes_its_receipts_along() -> None:
     assert problem_of(answer) == (410, "receipt-gone")
 
 
-def test_a_message_that_is_not_acked_in_time_comes_again() -> None:
+def test_a_message_not_acknowledged_in_time_is_sent_again() -> None:
     stream = Stream()
     subscription = stream.subscribe({queue(): 0}, credit={"messages": 4})
     feed = subscription.feeds[queue()]
@@ -414,7 +414,7 @@ def test_damage_is_reported_and_skipped() -> None:
     assert order.offset == 5
 
 
-def test_a_pull_from_where_the_feed_no_longer_is_counts_for_nothing() -> None:
+def test_a_pull_from_an_outdated_offset_is_ignored() -> None:
     stream = Stream()
     subscription = stream.subscribe({queue(): 0})
     feed = subscription.feeds[queue()]
@@ -500,7 +500,7 @@ def test_publishing() -> None:
     ("data", "is_text", "code"),
     [(b"{", True, 4400), (b"[]", True, 4400), (b"{}", False, 4400), (b" " * 101, True, 4429)],
 )
-def test_a_breach_ends_the_stream(data: bytes, is_text: bool, code: int) -> None:
+def test_a_protocol_violation_ends_the_stream(data: bytes, is_text: bool, code: int) -> None:
     stream = Stream(frame_bytes_max=100)
     stream.subscribe()
     (goodbye,) = stream.take(stream.session.receive(data, is_text=is_text, now_ms=1))

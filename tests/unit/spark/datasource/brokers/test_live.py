@@ -1,4 +1,4 @@
-"""Signing, as brokers with an ACL want it."""
+"""Signatures of requests to brokers with an ACL."""
 
 from gantry.remoting.command import RemotingCommand
 from spark.datasource.brokers.live import SigningTransport, sign

@@ -23,7 +23,7 @@ def connected(*clients: str) -> ConsumerConnection:
 
 
 def info(request: Any) -> Any:
-    """Answer 307 as the client does: the queues it has, and those it dropped."""
+    """Answer request 307 as the client does: its queues, and its dropped ones."""
     own = QUEUES[request.ext_fields["clientId"]]
     queues = {MessageQueue("T", *place): ProcessQueueInfo(droped=dropped) for place, dropped in own.items()}
     return ok(request, body=ConsumerRunningInfo(queues=queues).encode())
@@ -46,7 +46,7 @@ def shown(rows: list[dict[str, Any]] | None) -> list[tuple[str, str, int | None]
     return None if rows is None else [(row["client_id"], row["host"], row["queues"]) for row in rows]
 
 
-async def test_clients_say_which_queues_they_have(engine: ClientEngine, brokers: list[SurveyedBroker]) -> None:
+async def test_clients_report_their_queues(engine: ClientEngine, brokers: list[SurveyedBroker]) -> None:
     group = await found(engine)
     assert shown(owners_of_topic(group, "T")) == [("c1", "10.0.0.1", 2), ("c2", "10.0.0.2", 1)]
     assert shown(owners_of_topic(group, "U")) == [("c1", "10.0.0.1", 0), ("c2", "10.0.0.2", 0)]
@@ -56,7 +56,7 @@ async def test_clients_say_which_queues_they_have(engine: ClientEngine, brokers:
     assert owners_of_queue(group, "T", "b", 1) == []
 
 
-async def test_a_client_that_does_not_say_has_unknown_queues(
+async def test_a_silent_client_has_unknown_queues(
     engine: ClientEngine, brokers: list[SurveyedBroker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owners, "ASK_TIMEOUT_MS", 50)
@@ -75,9 +75,7 @@ async def test_a_client_that_does_not_say_has_unknown_queues(
     assert shown(owners_of_topic(await found(engine), "T")) == [("c1", "10.0.0.1", None), ("c2", "10.0.0.2", None)]
 
 
-async def test_a_broker_that_does_not_say_may_know_of_others(
-    engine: ClientEngine, brokers: list[SurveyedBroker]
-) -> None:
+async def test_a_silent_broker_may_know_further_clients(engine: ClientEngine, brokers: list[SurveyedBroker]) -> None:
     brokers[1].does({RequestCode.GET_CONSUMER_CONNECTION_LIST: refuse(ResponseCode.SYSTEM_ERROR)})
     group = await found(engine)
     assert shown(owners_of_queue(group, "T", "a", 1)) == [("c2", "10.0.0.2", 1)]

@@ -26,7 +26,7 @@ OPTIONS = Options("offsets", namesrv=("ns:1",))
 
 @pytest.fixture
 def a(cluster) -> SurveyedBroker:
-    """Holds T with two queues, of which g has consumed half of one."""
+    """Holds T with two queues; g has consumed half of one."""
     broker = SurveyedBroker(cluster, "a", {"T": 2})
     broker.ends = {("T", 0): (2, 10), ("T", 1): (0, 3)}
     broker.commit("g", "T", 0, 6)
@@ -35,7 +35,7 @@ def a(cluster) -> SurveyedBroker:
 
 @pytest.fixture
 def b(cluster, a) -> SurveyedBroker:
-    """Holds T with one queue, all of which g has consumed."""
+    """Holds T with one queue, which g has consumed completely."""
     broker = SurveyedBroker(cluster, "b", {"T": 1})
     broker.ends = {("T", 0): (0, 4)}
     broker.commit("g", "T", 0, 4)
@@ -74,7 +74,7 @@ def test_a_commit_outside_of_the_queue_is_reported(committed, lag, reason):
 
 
 async def test_numbers_are_of_one_moment_however_long_the_names_took(engine, a, b, transport):
-    """g commits while its connections are asked for: what counts is where it is when queues' ends are read."""
+    """g commits while its connections are requested: the commit at the time of the queues' ends is used."""
     transport.latency_s.update({a.address: 0.5, b.address: 4.0})
 
     def connected(request):
@@ -86,7 +86,7 @@ async def test_numbers_are_of_one_moment_however_long_the_names_took(engine, a, 
     found = await find_positions(engine, OPTIONS, Pushed())
     assert offsets_row(found.positions[0])[6:8] == (9, 1)
     views = found.survey.views
-    # The names took four requests of the slow one; then each gave its numbers in two of its own.
+    # The names took four requests to the slow broker; then each broker gave its numbers in two requests.
     asked_ms = views["a"].read_at_ms - 2 * 500
     assert 16_000 <= asked_ms - began_ms < 16_100
     assert views["b"].read_at_ms == asked_ms + 2 * 4_000
@@ -106,11 +106,11 @@ async def test_a_broker_that_gives_no_numbers_has_no_moment(engine, a, b):
     views = (await find_positions(engine, OPTIONS, Pushed())).survey.views
     assert views["a"].read_at_ms is None
     assert views["b"].read_at_ms is not None
-    assert views["b"].clock_skew_ms is None, "it does not know the request"
+    assert views["b"].clock_skew_ms is None, "the broker does not support the request"
 
 
 def heads_at(now):
-    """Answer nothing but what time it is."""
+    """Answer only with the time."""
 
     def answer(request):
         heads = [
@@ -140,7 +140,7 @@ async def test_a_broker_that_is_lost_half_way_costs_only_its_own_numbers(engine,
     assert "no answer in time" in first[8]
 
 
-async def test_a_topic_deleted_meanwhile_is_told_for_each_of_its_queues(engine, a):
+async def test_a_topic_deleted_meanwhile_is_reported_for_each_of_its_queues(engine, a):
     gone = refuse(ResponseCode.TOPIC_NOT_EXIST, "topic[T] not exist")
     a.does({RequestCode.GANTRY_QUEUE_STATES: gone})
     found = await offsets(engine)
@@ -171,7 +171,7 @@ async def test_a_broker_of_rocketmq_is_asked_only_requests_it_supports(engine, a
             RequestCode.GET_TOPIC_STATS_INFO: lambda request: ok(request, body=body),
         }
     )
-    # The third queue is one that can only be written.
+    # The third queue is write-only.
     assert [row[3:8] for row in await offsets(engine)] == [(0, 1, 7, 6, 1), (1, 1, 7, None, None)]
 
 
@@ -192,7 +192,7 @@ async def test_a_group_that_subscribes_without_a_commit_is_found(engine, a, b):
     assert found.survey.filter("g", "T") is None
 
 
-async def test_a_filter_that_could_not_be_asked_is_not_everything(engine, a, b):
+async def test_an_unknown_filter_is_not_taken_for_everything(engine, a, b):
     a.does({RequestCode.GET_CONSUMER_CONNECTION_LIST: refuse(ResponseCode.NO_PERMISSION, "no right")})
     survey = await survey_brokers(engine, OPTIONS, Pushed())
     known = survey.filter("g", "T")
@@ -212,7 +212,7 @@ async def test_system_topics_and_groups_are_left_out_unless_asked_for(engine, cl
     assert len(every) == 6
 
 
-async def test_requests_to_a_broker_are_bounded_and_end_with_it(engine, a):
+async def test_requests_to_a_broker_are_limited_and_end_with_the_survey(engine, a):
     for number in range(200):
         a.groups[f"g{number}"] = SubscriptionGroup(f"g{number}")
     a.does({RequestCode.GET_CONSUMER_CONNECTION_LIST: in_turn(*[lambda request: None] * 500)})

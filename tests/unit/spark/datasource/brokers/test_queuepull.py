@@ -1,4 +1,4 @@
-"""Pulling regions against a scripted broker: every answer there is, and what comes of it."""
+"""Pulling regions from a scripted broker: every kind of answer, and its result."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -45,7 +45,7 @@ def result(
 
 
 class Brokers:
-    """An engine, as far as pulling needs one: tasks, members of broker sets, and answers by a script."""
+    """The parts of an engine that pulling needs: tasks, members of broker sets, and scripted answers."""
 
     def __init__(self, answer: Answer, members: dict[int, str] | None = None) -> None:
         self.tasks = self
@@ -89,7 +89,7 @@ async def offsets_of(brokers: Brokers, *regions: Region) -> tuple[list[int], dic
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 7, 1000])
-async def test_a_region_is_given_in_order_however_much_an_answer_brings(at_once: int) -> None:
+async def test_a_region_is_returned_in_order_for_any_size_of_answers(at_once: int) -> None:
     def answer(offset: int, count: int, _: int) -> PullResult:
         end = min(offset + min(count, at_once), 100)
         return result(PullStatus.FOUND, end, range(offset, end))
@@ -168,7 +168,7 @@ async def test_a_slave_that_ends_earlier_is_no_loss_while_its_master_is_away() -
         await offsets_of(Brokers(answer, {1: "slave"}))
 
 
-async def test_messages_of_a_queue_made_again_are_not_those_that_were_planned() -> None:
+async def test_messages_of_a_queue_created_again_are_not_the_planned_ones() -> None:
     def answer(offset: int, count: int, _: int) -> PullResult:
         end = min(offset + 20, 100)
         return result(PullStatus.FOUND, end, range(offset, end))
@@ -181,7 +181,7 @@ async def test_messages_of_a_queue_made_again_are_not_those_that_were_planned() 
     assert "made again" in loss.found
 
 
-async def test_damage_in_an_answer_costs_one_message() -> None:
+async def test_damage_in_an_answer_affects_one_message() -> None:
     def answer(offset: int, count: int, _: int) -> PullResult:
         records = [record(each) for each in range(offset, 100)]
         if offset <= 5:
@@ -195,7 +195,7 @@ async def test_damage_in_an_answer_costs_one_message() -> None:
     assert sorted(damage.queue_offset or 0 for damage in losses[REGION].damaged) == [5, 50]
 
 
-async def test_a_slave_is_read_where_it_has_the_messages() -> None:
+async def test_a_slave_is_read_if_it_has_the_messages() -> None:
     def answer(offset: int, count: int, member: int) -> PullResult:
         if member == 1 and offset >= 50:
             return result(PullStatus.NO_NEW_MSG, offset)
@@ -208,7 +208,7 @@ async def test_a_slave_is_read_where_it_has_the_messages() -> None:
     assert {member for offset, _, member in brokers.asked if offset > 50} == {0}
 
 
-async def test_a_broker_that_does_not_answer_is_asked_again_and_then_fails_the_read() -> None:
+async def test_a_silent_broker_is_asked_again_and_then_fails_the_read() -> None:
     failures = 2
 
     def answer(offset: int, count: int, _: int) -> PullResult:

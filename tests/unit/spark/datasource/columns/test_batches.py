@@ -1,4 +1,4 @@
-"""Batches are what Spark expects, to the type and the null; rows travel with tasks unchanged."""
+"""Batches have the types and nulls that Spark expects; rows travel with tasks unchanged."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""Records to Arrow columns: the fast way gives what the library's own decoder gives, record by record."""
+"""Records to Arrow columns: the fast decoder gives the same result as the library's own decoder."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -90,7 +90,7 @@ def row(message: StoredMessage) -> dict[str, Any]:
 
 
 def plainly(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Times as µs, since Python's datetime is not what is compared here."""
+    """Return a row with times in µs, since this test does not compare Python's datetimes."""
     return [{**found, **{name: us(found[name]) for name in ("born_at", "stored_at")}} for found in rows]
 
 
@@ -142,21 +142,21 @@ def test_the_fast_path_agrees_with_the_decoder(changes: list[dict[str, Any]]) ->
 
 @given(st.integers(0, 10**6), st.booleans(), st.sampled_from([0, sysflag.BORN_HOST_V6]))
 @settings(max_examples=200)
-def test_a_flipped_bit_is_never_given_as_good(bit: int, crc: bool, hosts: int) -> None:
+def test_a_flipped_bit_is_never_returned_as_intact(bit: int, crc: bool, hosts: int) -> None:
     born = V6 if hosts else V4
     records = [bytearray(record(n, whole_record_crc=crc, sys_flag=hosts, born_host=born)) for n in range(3)]
     starts, sizes = [0, len(records[0]), 2 * len(records[0])], [len(each) for each in records]
     place = bit % (8 * len(records[1]))
     records[1][place // 8] ^= 1 << place % 8
     data = b"".join(records)
-    # The mark of a store says that the checksum has to be there; without it, its own damage hides that there was one.
+    # The mark of a store requires the checksum; without the mark, damage to the checksum's name hides the checksum.
     mark = StoreManifest(record_checksum_from=0) if crc else None
     batch, damages = decoder(mark=mark).decode(data, bounds(starts, sizes, [0, 1, 2], [0, 1000, 2000]))
     assert batch is not None
     assert batch["queue_offset"].to_pylist()[0] == 0
     assert batch["queue_offset"].to_pylist()[-1] == 2
     if batch.num_rows == 3:
-        # Without the checksum over the whole record, only the body is vouched for.
+        # Without the record checksum, only the body is checked.
         assert not crc
         assert batch["body"].to_pylist()[1] == b"body"
     else:
@@ -197,7 +197,7 @@ def test_a_body_checksum_is_not_enough_if_the_manifest_demands_the_record_checks
     assert [damage.reason for damage in damages] == ["the checksum over the whole record is missing"]
 
 
-def test_only_what_is_wanted_is_given_in_its_order() -> None:
+def test_only_requested_columns_are_returned_in_their_order() -> None:
     data = b"".join(
         record(n, born_host=V6 if n % 2 else V4, sys_flag=sysflag.BORN_HOST_V6 if n % 2 else 0) for n in range(10)
     )
@@ -206,7 +206,7 @@ def test_only_what_is_wanted_is_given_in_its_order() -> None:
     assert decode(data, RowFilter(first=20))[0] == []
 
 
-def test_nothing_gives_nothing() -> None:
+def test_an_empty_answer_gives_no_rows() -> None:
     assert decode(b"") == ([], [])
 
 

@@ -1,4 +1,4 @@
-"""Backlog: a row for every offset of a region, whatever happened to its message."""
+"""Backlog: a row for every offset of a region, also for lost or damaged messages."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,7 +24,7 @@ OPTIONS = Options("backlog", namesrv=("ns:1",))
 
 
 def units(first: int, *rows: tuple[int, int, int, int]):
-    """Return a script that answers units from an offset on."""
+    """Return a script that answers with units from an offset on."""
     offsets = {"minOffset": 0, "maxOffset": 10, "firstOffset": first, "nextOffset": first + len(rows)}
     ext = {name: str(value) for name, value in offsets.items()}
     return lambda request: ok(request, body=b"".join(UNIT_ROW.pack(*row) for row in rows), ext=ext)
@@ -52,7 +52,7 @@ def shown(rows: list[dict]) -> list[tuple]:
     return [(row["queue_offset"], row["physical_offset"], row["tag_hash"]) for row in rows]
 
 
-async def test_units_come_in_as_many_answers_as_it_takes(engine, answer, transport):
+async def test_units_come_in_as_many_answers_as_necessary(engine, answer, transport):
     answer(units(4, *map(unit, (4, 5, 6))), units(7, *map(unit, (7, 8, 9, 10))))
     rows = await rows_of(engine, [REGION])
     assert shown(rows) == [(number, 100 * number, number % 2) for number in range(4, 10)]
@@ -69,7 +69,7 @@ async def test_trimmed_units_are_rows_without_numbers(engine, answer):
     assert shown(await rows_of(engine, [REGION])) == [
         (4, None, None), (5, None, None), (6, None, None), (7, None, None), (8, 800, 0), (9, None, None),
     ]  # fmt: skip
-    answer(units(20))  # The whole region has gone.
+    answer(units(20))  # The whole region has been removed.
     assert {row[1] for row in shown(await rows_of(engine, [REGION]))} == {None}
 
 
@@ -94,14 +94,14 @@ async def test_a_broker_is_asked_again_before_it_is_given_up(engine, answer, tra
     assert {row[1] for row in shown(await rows_of(engine, [REGION]))} == {None}
 
 
-async def test_groups_that_wait_at_one_message_are_read_for_once(engine, answer, transport):
+async def test_groups_waiting_at_the_same_message_are_read_once(engine, answer, transport):
     answer(units(4, *map(unit, range(4, 10))))
     rows = await rows_of(engine, [REGION, Region("T", "a", 0, 4, 10, "h")])
     assert [row["group"] for row in rows] == ["g"] * 6 + ["h"] * 6
     assert len(transport.sent(RequestCode.GANTRY_UNITS)) == 1
 
 
-async def test_only_rows_that_are_asked_for_are_made(engine, answer):
+async def test_only_requested_rows_are_made(engine, answer):
     answer(units(4, (0, -1, 0, -1), *map(unit, range(5, 10))))
     assert shown(await rows_of(engine, [REGION], EqualTo(("tag_hash",), 1))) == [(5, 500, 1), (7, 700, 1), (9, 900, 1)]
     answer(units(4, (0, -1, 0, -1), *map(unit, range(5, 10))))
@@ -124,7 +124,7 @@ async def test_only_rows_that_are_asked_for_are_made(engine, answer):
         (None, None, (In(("queue_offset",), ()),), None),
     ],
 )
-def test_a_region_is_what_is_asked_of_what_is_not_consumed(start, end, filters, region):
+def test_a_region_is_the_requested_part_of_the_unconsumed_messages(start, end, filters, region):
     pushed, _ = push_down(list(filters), exact=backlog.EXACT)
     options = Options("backlog", namesrv=("ns:1",), start=start, end=end)
     found = backlog.region_of(GroupPosition("g", "T", "a", 0, 0, 10, 4), options, pushed)
@@ -139,7 +139,7 @@ def test_a_region_begins_at_what_is_not_consumed_and_still_there(committed, regi
     assert (None if found is None else (found.start, found.end)) == region
 
 
-async def test_a_unit_says_whether_its_group_wants_it_and_when_its_broker_was_asked(engine, answer):
+async def test_a_row_has_the_match_of_its_group_and_the_time_of_the_request(engine, answer):
     answer(units(4, *map(unit, (4, 5)), (0, -1, 0, -1), *map(unit, (7, 8, 9))))
     everything = replace(REGION, group="all")
     view = BrokerView("a", "a:10911", "", read_at_ms=5_000)

@@ -1,4 +1,4 @@
-"""Heads: what is asked, what is not, and what a row says where nobody knows."""
+"""Heads: which requests are made, which are avoided, and the rows for unknown values."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def as_dict(row: tuple) -> dict:
 
 @pytest.fixture
 def broker(cluster, transport):
-    """Broker a with topic T: answers heads and units as a test fills them in."""
+    """Broker a with topic T: answers heads and units that a test provides."""
     cluster.topic("T", "a", queues=1)
     state = {"heads": {}, "units": [], "first": 4, "tags": {}}
 
@@ -69,7 +69,7 @@ def broker(cluster, transport):
     return state
 
 
-async def test_a_head_and_the_tags_behind_it(engine, broker, transport):
+async def test_a_head_and_the_tags_after_it(engine, broker, transport):
     found = QueueHead(
         min_offset=0, max_offset=12, scanned_to=6, queue_offset=5, physical_offset=500, size=100,
         tags_code=java_hash("A"), stored_at=7, expires_at=70, expires_at_is_earliest=True,
@@ -89,14 +89,14 @@ async def test_a_head_and_the_tags_behind_it(engine, broker, transport):
         "expires_at_is_earliest": True, "broker_now": 99, "tags_examined": 5, "error": None,
     }  # fmt: skip
     assert {name: rows[0][name] for name in expected} == expected
-    # Beyond the end as planned, offset 10, nothing is counted; a hash nobody can name is shown as one.
+    # Units beyond the planned end, offset 10, are not counted; a hash without a known tag is shown as a hash.
     assert {one["tag"]: one["messages"] for one in rows[0]["tags"]} == {
         "A": 2, "B": 1, None: 1, f"#{java_hash('?')}": 1,
     }  # fmt: skip
     assert [len(transport.sent(code)) for code in (RequestCode.GANTRY_HEADS, RequestCode.GANTRY_UNITS)] == [1, 1]
 
 
-async def test_one_queue_that_can_not_be_answered_for_does_not_cost_the_others(engine, broker):
+async def test_one_queue_without_an_answer_does_not_affect_the_others(engine, broker):
     broker["heads"]["T"] = QueueHead(min_offset=0, max_offset=10, scanned_to=10)
     sql = TagFilter.of_expression("SQL92", "a > 1")
     questions = [
@@ -148,7 +148,7 @@ def test_only_unknown_values_are_asked_for():
     assert [as_dict(row)["tags_examined"] for row in rows] == [0, None, 0, None, None]
 
 
-def test_a_filter_of_too_many_tags_is_not_asked():
+def test_a_filter_of_too_many_tags_is_not_sent():
     wanted = TagFilter("…", tuple(range(heads.TAGS_CODES_MAX + 1)))
     assert "at most" in (Question(position(), wanted, is_filter_known=True).error or "")
 

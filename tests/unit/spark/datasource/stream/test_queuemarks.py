@@ -28,17 +28,17 @@ def head(offset: int | None, held: tuple[int, int], mark: Mark = ANY) -> Head:
     return Head(*held, offset, mark.physical_offset, 9, 0, mark.stored_at_ms, None, False, None, 0)
 
 
-def test_a_batch_asks_only_for_marks_that_are_not_known() -> None:
+def test_a_batch_requests_unknown_marks_only() -> None:
     last = Mark(900, 50)
     starts = {A: QueueAt(5, last=last), B: QueueAt(7, last=last)}
     found = TopicQueues({A: Ends(0, 9), B: Ends(0, 7)}, readable={PLACE: frozenset({0, 1})})
     ends = {A: QueueAt(9, first=5), B: QueueAt(7, last=last)}
-    # The end first: a queue made again between both answers shows at its start.
+    # The end is requested first: a queue created again between both answers shows at its start.
     assert list(questions(starts, found, ends, {})) == [(A, 8), (A, 4), (B, 6)]
     checked = {queue: (starts[queue], held) for queue, held in found.ends.items()}
     assert list(questions(starts, found, ends, checked)) == [(A, 8), (A, 4)]
     found.ends[A], found.readable[PLACE] = Ends(5, 9), frozenset({0})
-    # The last message read is gone, as it may be; queue 1 left the topic.
+    # The last message read may be gone; queue 1 left the topic.
     del found.ends[B]
     assert list(questions(starts, found, ends, checked)) == [(A, 8), (B, 7)]
     found.stand_ins.add(PLACE)
@@ -76,7 +76,7 @@ def test_a_queue_is_hidden_only_if_its_broker_says_so() -> None:
     assert find_hidden(starts, found, Answers({(B, 7): nothing})) == {}
 
 
-async def test_brokers_without_the_request_and_brokers_that_are_away(
+async def test_brokers_without_the_request_and_unreachable_brokers(
     engine: ClientEngine, cluster: ScriptedCluster
 ) -> None:
     cluster.topic("T", "broker-a", "broker-b", "broker-c")
@@ -97,7 +97,7 @@ async def test_brokers_without_the_request_and_brokers_that_are_away(
 
 
 @pytest.mark.parametrize("is_master", [True, False])
-async def test_only_a_master_says_that_a_topic_is_gone(
+async def test_only_a_master_reports_that_a_topic_is_gone(
     engine: ClientEngine, cluster: ScriptedCluster, *, is_master: bool
 ) -> None:
     cluster.topic("T", "broker-a")

@@ -1,4 +1,4 @@
-"""Offsets of a stream: what a batch reads and what is lost, pure of brokers."""
+"""Offsets of a stream: the messages that a batch reads and the losses that it reports, without brokers."""
 
 import json
 from collections.abc import Mapping
@@ -74,7 +74,7 @@ def found(held: Mapping[MessageQueue, tuple[int, int]], **more: object) -> Topic
     return TopicQueues(ends={queue: Ends(*ends) for queue, ends in held.items()}, **more)  # type: ignore[arg-type]
 
 
-def test_an_offset_survives_the_checkpoint_as_the_same_text() -> None:
+def test_an_offset_has_the_same_text_after_the_checkpoint() -> None:
     offsets = {
         OTHER: QueueAt(7, 3, Mark(621, 1_700_000_000_000)),
         MessageQueue("T", "broker-a", 10): QueueAt(1, last=Mark(0)),
@@ -83,16 +83,16 @@ def test_an_offset_survives_the_checkpoint_as_the_same_text() -> None:
     }
     text = json.dumps(encode_offset(offsets))
     assert decode_offset(json.loads(text)) == offsets
-    # Spark compares offsets as texts, so that the order of discovery must not show.
+    # Spark compares offsets as texts, so the text must not depend on the order of discovery.
     assert json.dumps(encode_offset(dict(reversed(offsets.items())))) == text
     assert without_batch(offsets)[OTHER] == QueueAt(7, last=Mark(621, 1_700_000_000_000))
 
 
-def test_an_offset_of_the_release_before_is_read() -> None:
+def test_an_offset_of_the_previous_release_is_read() -> None:
     start, end = ({"version": 1, "topics": {"T": {"broker-a": {"0": at}}}} for at in (4, 9))
     assert decode_offset(end) == {A: QueueAt(9)}
     assert planned_regions(start, end) == [Region("T", "broker-a", 0, 4, 9)]
-    # A first batch that was planned by it and is read again by this release.
+    # A first batch that the previous release planned and this release reads again.
     assert planned_regions(encode_offset(places({A: 5})), end) == [Region("T", "broker-a", 0, 5, 9)]
 
 
@@ -123,7 +123,7 @@ def test_a_limit_is_kept_used_up_and_split_fairly(available: dict[MessageQueue, 
     assert all(shares[queue] <= least + 1 for queue in available) or not waiting
 
 
-def test_with_more_queues_than_messages_allowed_none_waits_for_ever() -> None:
+def test_with_more_queues_than_allowed_messages_none_waits_for_ever() -> None:
     queues = {MessageQueue("T", "b", number): 1_000 for number in range(10)}
     served = {queue for turn in range(4) for queue, share in fair_shares(queues, 3, turn=turn).items() if share}
     assert served == queues.keys()
@@ -148,9 +148,9 @@ def test_a_batch_has_its_own_start() -> None:
 def test_a_new_queue_is_read_from_its_beginning() -> None:
     plan = next_plan({A: 5}, found({A: (0, 5), OTHER: (0, 40)}))
     assert (read_by(plan), plan.losses) == ({OTHER: (0, 40)}, [])
-    # One that is empty has a place from now on, so that nothing that comes is taken for old.
+    # An empty queue has a place from now on, so that later messages are not taken for old ones.
     assert next_ends({A: 5}, found({A: (0, 5), B: (0, 0)})) == {A: 5, B: 0}
-    # One that has lost its beginning by the time it is found has lost messages that nobody read.
+    # If its first messages are gone when the queue is found, they are reported as lost.
     plan = next_plan({A: 5}, found({A: (0, 5), OTHER: (30, 40)}))
     assert read_by(plan) == {OTHER: (30, 40)}
     assert [(loss.queue, loss.expected, loss.end, loss.reason) for loss in plan.losses] == [(OTHER, 0, 30, REMOVED)]
@@ -164,16 +164,16 @@ def test_messages_removed_before_they_were_read_are_one_reported_loss() -> None:
         "topic T, broker broker-a, queue 0: expected offset 10, found offset 50 as the first; they were removed before "
         "they were read; lost: messages [10, 50), 40 of them; the next to read is at offset 50"
     )
-    # All of it is gone: the place moves on, and is not looked at again.
+    # The whole backlog is gone: the place moves on, and the loss is reported once.
     plan = next_plan({A: 10}, found({A: (100, 100)}), rows_max=20)
     assert (plan.ends, len(plan.losses)) == ({A: QueueAt(100)}, 1)
-    # So it does where other queues take all that the batch may have.
+    # The place also moves if other queues use the whole limit of the batch.
     plan = next_plan({A: 10, B: 0, C: 0}, found({A: (50, 100), B: (0, 9), C: (0, 9)}), rows_max=1, turn=1)
     assert plan.ends[A] == QueueAt(50)
 
 
 @pytest.mark.parametrize(("end", "rows"), [(7, (0, 7)), (100, (0, 100)), (130, (0, 130)), (0, None)])
-def test_a_queue_made_again_is_read_from_its_beginning(end: int, rows: tuple[int, int] | None) -> None:
+def test_a_queue_created_again_is_read_from_its_beginning(end: int, rows: tuple[int, int] | None) -> None:
     evidence = Evidence(restarts={A: Restart(0, REMADE, Mark(5_000, 60))})
     starts = {A: QueueAt(100, last=Mark(900, 50))}
     plan = plan_batch(starts, found({A: (0, end)}), evidence, None, rows_max=None)
@@ -185,7 +185,7 @@ def test_a_queue_made_again_is_read_from_its_beginning(end: int, rows: tuple[int
     assert "stored at 60 ms at CommitLog offset 5000 before that offset instead of" in loss.found
 
 
-def test_a_queue_that_ends_before_its_place_is_read_from_where_it_begins() -> None:
+def test_a_queue_that_ends_before_its_place_is_read_from_its_beginning() -> None:
     plan = next_plan({A: 100}, found({A: (2, 7)}))
     assert (read_by(plan), [loss.reason for loss in plan.losses]) == ({A: (2, 7)}, [REMADE_OR_OLDER])
 
@@ -199,7 +199,7 @@ def test_a_queue_that_ends_before_its_place_is_read_from_where_it_begins() -> No
         (Mark(900, 50), Mark(901, None), 7, (3, REMADE)),
         # A new store counts the bytes of its CommitLog from 0 again.
         (Mark(900, 50), Mark(0, 51), 3, (3, REMADE)),
-        # An older copy begins with what was read; later messages follow those that it had.
+        # An older copy begins with messages that were read; its later messages follow those.
         (Mark(900, 50), Mark(0, 10), 6, (6, OLDER_COPY)),
         (Mark(900, 50), Mark(0, 10), 99, (9, OLDER_COPY)),
         (Mark(900, None), Mark(0, 10), None, (9, OLDER_COPY)),
@@ -219,7 +219,7 @@ def test_a_mark_is_one_message() -> None:
     assert not Mark(5, 7).is_same(Mark(6, 7))
 
 
-def test_a_slave_that_has_not_all_proves_nothing() -> None:
+def test_a_slave_that_lags_behind_is_no_evidence() -> None:
     for held in ((0, 90), (101, 120)):
         now = found({A: held, B: (5, 9)}, stand_ins={("T", "broker-a")})
         plan = next_plan({A: 100}, now)
@@ -238,11 +238,11 @@ def test_a_queue_that_left_its_topic_keeps_its_offset_and_is_reported_once() -> 
         assert (again.ends, again.losses) == (plan.ends, [])
         back = plan_batch(plan.ends, found({A: (0, 5), B: (0, 12)}), Evidence(), None, rows_max=None)
         assert (read_by(back), back.losses) == ({B: (9, 12)}, [])
-    # All of it was read.
+    # Every message of it was read.
     assert next_plan({B: 9}, now, evidence=Evidence(hidden={B: Ends(0, 9)})).losses == []
 
 
-def test_a_topic_that_is_gone_leaves_and_a_broker_that_is_away_keeps_its_place() -> None:
+def test_a_missing_topic_is_removed_and_an_unreachable_broker_keeps_its_place() -> None:
     gone = found({A: (0, 5)}, gone={("T", "broker-b")})
     plan = next_plan({A: 5, OTHER: 9}, gone)
     assert plan.ends == places({A: 5})
@@ -251,7 +251,7 @@ def test_a_topic_that_is_gone_leaves_and_a_broker_that_is_away_keeps_its_place()
     assert next_ends({A: 5, OTHER: 9}, away, None, rows_max=None) == {A: 6, OTHER: 9}
 
 
-def test_with_a_target_nothing_is_read_behind_it() -> None:
+def test_with_a_target_no_message_after_it_is_read() -> None:
     target = {A: 10}
     now = found({A: (0, 50), B: (0, 50)})
     assert next_ends({A: 0}, now, target, rows_max=6) == {A: 6}
@@ -275,8 +275,8 @@ def test_a_query_with_a_target_reaches_it_and_ends(
             break
         at = following
     else:
-        pytest.fail("it never ends")
-    # A queue that ends before its place was made again, and is read from its beginning.
+        pytest.fail("the query never ends")
+    # A queue that ends before its place was created again, and is read from its beginning.
     begins = {queue: start if (start := starts.get(queue, 0)) <= end else 0 for queue, end in ends.items()}
     assert rows == sum(end - begins[queue] for queue, end in ends.items())
 

@@ -1,4 +1,4 @@
-"""DerivedSync: few files one by one, many with one call, and what happens to errors in between."""
+"""DerivedSync: it syncs few files one by one and many with one call, and it handles errors in between."""
 
 import errno
 
@@ -45,7 +45,7 @@ class Derived:
         return [operation for operation, _ in self.operations if "sync" in operation]
 
 
-def test_few_files_are_synced_each_before_the_folders_that_name_them():
+def test_few_files_are_synced_before_the_folders_that_name_them():
     derived = Derived()
     derived.write(3)
     assert derived.run() == ["sync"] * 3 + ["sync_dir"] * 6
@@ -89,17 +89,17 @@ def test_an_old_kernel_syncs_closed_files_one_by_one(monkeypatch):
 def test_ripe_files_are_synced_between_thorough_rounds():
     derived = Derived(mapped_file_size_consume_queue=20_000, flush_consume_queue_least_pages=2)
     derived.write(2, units=300)
-    assert derived.sync.ripe_job() is None, "6,000 bytes are one page and a bit"
+    assert derived.sync.ripe_job() is None, "6,000 bytes are more than one page"
     derived.write(1, units=200, index=300)
     job = derived.sync.ripe_job()
     derived.operations.clear()
     job()
     derived.sync.settle()
     assert derived.operations == [("sync", f"/store/consumequeue/T/0/{0:020d}")]
-    assert derived.run().count("sync") == 1, "the other one"
+    assert derived.run().count("sync") == 1, "the other file is synced in the next round"
 
 
-def test_a_folder_that_finds_no_descriptor_is_synced_with_its_file_system():
+def test_a_folder_that_can_not_be_opened_for_lack_of_descriptors_is_synced_with_its_file_system():
     derived = Derived()
     derived.write(1)
     derived.files.rules.append(FaultRule("sync_dir", error=errno.EMFILE))

@@ -1,4 +1,4 @@
-"""Blocks ahead of the write end: steps, a disk that is nearly full, and sparse files of a store from elsewhere."""
+"""Blocks allocated ahead of the write position: step sizes, nearly full disks, and sparse files of a foreign store."""
 
 import contextlib
 import errno
@@ -23,7 +23,7 @@ LOG_BYTES = 64 << 10
 
 
 class Ranges:
-    """A file that notes what is allocated, up to a limit."""
+    """A file that records allocations, up to a limit."""
 
     def __init__(self, size_bytes: int, end_max: int) -> None:
         self.path = "/a"
@@ -37,7 +37,7 @@ class Ranges:
         self.ranges.append((at, size))
 
 
-def test_steps_double_up_to_the_largest_and_the_file():
+def test_steps_double_up_to_the_limit_and_the_end_of_the_file():
     file, end = Ranges(100_000, 100_000), 0
     while end < 100_000:
         end = allocate_ahead(file, end, end + 1, step_max=32_768)
@@ -53,7 +53,7 @@ def test_a_nearly_full_disk_allocates_only_the_needed_bytes():
 
 
 class Sparse:
-    """A store whose last log file has no blocks but those with data, on a disk of a certain size."""
+    """A store whose last log file has blocks only for its data, on a disk of a given size."""
 
     def __init__(self, *, room: int) -> None:
         self.clock = FakeClock(T0)
@@ -104,9 +104,9 @@ def test_a_sparse_log_on_a_full_disk_refuses_writes_and_recovers():
     assert sparse.store.max_physical_offset == end
     assert 20 < count < 60
     sparse.files.capacity_bytes += 200_000
-    sparse.store._log.tend_files()  # The next file could not be made ahead; `maintain` tries again each second.
+    sparse.store._log.tend_files()  # The next file could not be preallocated; `maintain` retries every second.
     while sparse.store.max_physical_offset < LOG_BYTES:
-        assert sparse.put() is PutStatus.OK, "over the end of the file, filler and all"
+        assert sparse.put() is PutStatus.OK, "the record goes to the next file, after filler"
         count += 1
     assert sparse.store.max_offset("T", 0) == count
     assert sparse.store.stop()

@@ -1,4 +1,4 @@
-"""MappedFileQueue: files in offset order, with holes, and what a crash leaves of new ones."""
+"""MappedFileQueue: files in offset order, with holes, and the new files that a crash leaves."""
 
 import errno
 
@@ -49,32 +49,32 @@ def test_files_are_found_by_offset(files):
     assert queue.following(501) is None
 
 
-def test_other_names_are_left_alone(files):
+def test_files_with_other_names_are_ignored(files):
     files.write(f"{FOLDER}/notes.txt", b"hello")
     files.make_dirs(f"{FOLDER}/folder")
     assert [file.start for file in queue_of(files, 0)] == [0]
 
 
 def test_a_folder_with_the_name_of_a_file_is_refused(files):
-    """A file would have to take its place some day."""
+    """A file with that name would have to be created later."""
     files.make_dirs(f"{FOLDER}/{file_name(100)}")
     with pytest.raises(MisplacedError, match=f"^{FOLDER}/{file_name(100)}: is a folder .* Move it away"):
         queue_of(files, 0)
 
 
-def test_a_last_file_without_a_byte_goes(files):
+def test_an_empty_last_file_is_removed(files):
     files.write(f"{FOLDER}/{file_name(100)}", b"")
     assert [file.start for file in queue_of(files, 0)] == [0]
     assert files.list_dir(FOLDER) == [file_name(0)]
 
 
-def test_a_file_without_a_byte_in_the_middle_is_a_hole(files):
+def test_an_empty_file_in_the_middle_is_a_hole(files):
     files.write(f"{FOLDER}/{file_name(0)}", b"")
     files.create(f"{FOLDER}/{file_name(100)}", 100).close()
     queue = MappedFileQueue(files, FOLDER, 100)
     assert queue.load(is_derived=True) == [0]
     assert [file.start for file in queue] == [100]
-    assert files.exists(queue.path_of(0)), "its name says that something is missing"
+    assert files.exists(queue.path_of(0)), "its name shows that records are missing"
     queue.close()
     assert MappedFileQueue(files, FOLDER, 100).load() == []
     assert files.list_dir(FOLDER) == [file_name(100)]
@@ -93,7 +93,7 @@ def test_unfinished_files_of_a_crash_are_removed(files):
     assert not queue.was_repaired
 
 
-def test_a_short_file_that_can_be_built_again_gets_its_size(files):
+def test_a_short_file_that_can_be_rebuilt_gets_its_full_size(files):
     files.create(f"{FOLDER}/{file_name(0)}", 60).map()[20:40] = b"x" * 20
     files.create(f"{FOLDER}/{file_name(100)}", 60).close()
     queue = MappedFileQueue(files, FOLDER, 100)
@@ -119,7 +119,7 @@ def test_a_wrong_size_or_place_is_refused_and_nothing_is_changed(files, start, s
     assert files.size_bytes(f"{FOLDER}/{file_name(start)}") == size
 
 
-def test_writing_crosses_borders(files):
+def test_a_write_continues_in_the_next_file(files):
     queue = queue_of(files, 0, 100, 200)
     queue.write(95, bytes(range(120)))
     data = b"".join(bytes(file.memory[0:100]) for file in queue)
@@ -162,7 +162,7 @@ def test_a_new_file_that_could_not_be_synced_is_made_again(files):
     assert queue.add_file(0, durable=True).memory[0:100] == bytes(100)
 
 
-def test_dropping_old_files_never_takes_the_last(files):
+def test_dropping_old_files_keeps_the_last_one(files):
     queue = queue_of(files, 0, 100, 200, 300)
     assert [file.start for file in queue.drop_before(250, count_max=10)] == [0, 100]
     assert [file.start for file in queue.drop_before(1000, count_max=1)] == [200]

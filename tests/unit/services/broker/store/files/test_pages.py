@@ -1,4 +1,4 @@
-"""Bytes that may be touched without waiting for the disk: runs of pages, blocks laid over files, and guarded attempts."""
+"""Bytes that can be read without waiting for the disk: runs of pages, cached blocks of files, and guarded attempts."""
 
 import errno
 
@@ -52,7 +52,7 @@ def test_runs_contain_exactly_the_added_ranges(added: list[tuple[int, int]]) -> 
         assert set(range(low, high)) <= held
 
 
-def test_a_hot_range_is_read_and_its_chunk_is_asked_for_once() -> None:
+def test_a_hot_range_is_read_and_its_chunk_is_requested_once() -> None:
     place = Place()
     asked: list[int] = []
     ask = place.file.file.cached_end
@@ -65,7 +65,7 @@ def test_a_hot_range_is_read_and_its_chunk_is_asked_for_once() -> None:
     assert len(asked) == 4
 
 
-def test_a_cold_range_is_named_and_its_map_is_not_touched() -> None:
+def test_a_cold_range_is_reported_and_its_map_is_not_touched() -> None:
     place = Place()
     place.files.drop_from_memory("/a")
     with pytest.raises(NotInMemoryError) as missed:
@@ -96,10 +96,10 @@ def test_noted_cold_pages_fail_the_attempt_at_its_end_even_if_it_raises() -> Non
     with pytest.raises(NotInMemoryError) as missed:
         place.pages.attempt(operation)
     assert [part.at - START for part in missed.value.missing] == [0, 100]
-    assert place.pages.attempt(lambda: 5) == 5  # Nothing is left of the attempt before.
+    assert place.pages.attempt(lambda: 5) == 5  # Nothing is left of the previous attempt.
 
 
-def test_outside_an_attempt_nothing_is_asked() -> None:
+def test_outside_an_attempt_the_kernel_is_not_asked() -> None:
     place = Place()
     place.files.cold.add("/a")
     assert place.pages.read(place.file, START, 3) == bytes([0, 1, 2])
@@ -140,17 +140,15 @@ def test_only_a_dense_run_is_read_ahead() -> None:
         place.read(*ranges).run(place.faulty)
     assert place.files.advised == []
     place.read(*((at, 1000) for at in range(0, 8000, 1000))).run(place.faulty)
-    place.read(*((at, 1000) for at in range((4 << 20) - 8000, 4 << 20, 1000))).run(
-        place.faulty
-    )  # Nothing is behind it.
+    place.read(*((at, 1000) for at in range((4 << 20) - 8000, 4 << 20, 1000))).run(place.faulty)  # No range follows it.
     assert place.files.advised == [("/a", 8000, AHEAD_BYTES)]
 
 
-def test_a_file_that_is_gone_when_it_is_read_has_unreadable_ranges() -> None:
+def test_ranges_of_a_file_that_is_gone_when_it_is_read_are_unreadable() -> None:
     place = Place()
     place.files.drop_from_memory("/a")
     read = place.read((0, 10), (20, 10))
-    assert place.file.close(), "a read that waits holds nothing"
+    assert place.file.close(), "a waiting read holds no descriptor"
     place.files.remove("/a")
     read.run(place.faulty)
     assert read.unreadable == [], "the disk has no fault"
@@ -160,8 +158,8 @@ def test_a_file_that_is_gone_when_it_is_read_has_unreadable_ranges() -> None:
         place.attempt((20, 10), blocks=blocks)
 
 
-def test_an_unreadable_range_costs_no_other_one() -> None:
-    place = Place(FaultRule("pread", times=2))  # The whole piece, then its first range.
+def test_an_unreadable_range_does_not_affect_other_ranges() -> None:
+    place = Place(FaultRule("pread", times=2))  # The whole piece first, then its first range.
     read = place.read((0, 10), (20, 10))
     read.run(place.faulty)
     assert [part.at - START for part in read.unreadable] == [0]
@@ -172,11 +170,11 @@ def test_an_unreadable_range_costs_no_other_one() -> None:
         place.attempt((0, 10), blocks=blocks)
     place.files.cold.add("/a")
     place.pages.tick()
-    with pytest.raises(NotInMemoryError):  # A part of the range may be readable.
+    with pytest.raises(NotInMemoryError):  # Part of the range may be readable.
         place.attempt((0, 5), blocks=blocks)
 
 
-def test_an_error_that_is_not_the_ranges_fault_is_raised() -> None:
+def test_an_error_that_is_not_about_the_range_is_raised() -> None:
     place = Place(FaultRule("pread", error=errno.EMFILE))
     with pytest.raises(OSError):
         place.read((0, 10)).run(place.faulty)

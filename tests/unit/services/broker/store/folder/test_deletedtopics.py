@@ -1,4 +1,4 @@
-"""Deleted topics: what was in them does not come back, and what is sent to a new topic of the name is never hidden."""
+"""Deleted topics: their messages do not come back, and messages of a new topic with the same name are never hidden."""
 
 import json
 
@@ -63,7 +63,7 @@ def test_records_appended_after_a_cut_of_the_log_are_alive(files):
     again = deletions(files)
     assert again.covers(b"T", 499, 1_000)
     assert not again.covers(b"T", 500, 1_000)
-    assert list(json.loads(files.read(PATH))["topics"]) == ["T"], "the log has nothing of OLD any more"
+    assert list(json.loads(files.read(PATH))["topics"]) == ["T"], "the log has no record of OLD"
 
 
 def test_all_records_are_alive_if_another_broker_used_the_store(files):
@@ -88,7 +88,7 @@ def test_a_file_that_can_not_be_read_hides_nothing(files, content):
     "value",
     ["Infinity", "-Infinity", "NaN", "1e999", "1.5", "-1", "true", '"7"', "null", "[]", str(1 << 63), "9" * 5000],
 )
-def test_a_number_that_is_no_offset_or_time_hides_nothing(files, member, value):
+def test_an_invalid_offset_or_time_hides_nothing(files, member, value):
     values = {"log_end": "600", "deleted_at_ms": "1000"} | {member: value}
     members = ", ".join(f'"{name}": {each}' for name, each in values.items())
     files.write(PATH, f'{{"topics": {{"T": {{{members}}}}}}}'.encode())
@@ -111,7 +111,7 @@ def test_the_oldest_deletions_are_forgotten_first(files, monkeypatch):
     assert DELETIONS_MAX >= 1_000
 
 
-def test_a_disk_that_refuses_the_note_does_not_keep_a_topic(clock):
+def test_a_deletion_succeeds_if_its_note_can_not_be_written(clock):
     refusing = FaultFileSystem(MemFileSystem(clock), FaultRule("write", "*gantry-deletions*"))
     store = make_store(refusing, clock, small_settings())
     store.start()
@@ -123,7 +123,7 @@ def test_a_disk_that_refuses_the_note_does_not_keep_a_topic(clock):
 
 
 @pytest.mark.parametrize("is_crash", [False, True])
-async def test_messages_of_a_deleted_topic_do_not_come_back_with_a_start(is_crash):
+async def test_messages_of_a_deleted_topic_do_not_come_back_after_a_restart(is_crash):
     async with BrokerUnit() as before:
         for topic in ("T", "OTHER"):
             await before.make_topic(topic, 1)
@@ -146,7 +146,7 @@ async def test_messages_of_a_deleted_topic_do_not_come_back_with_a_start(is_cras
         files = crashed if is_crash else files
 
 
-def test_a_crash_at_any_moment_of_a_deletion_costs_other_topics_nothing(clock):
+def test_a_crash_at_any_moment_of_a_deletion_does_not_affect_other_topics(clock):
     clones: list[MemFileSystem] = []
 
     files = MemFileSystem(clock)

@@ -1,4 +1,4 @@
-"""Ownership: which lock files and folders at the path leave the store ours, and what jobs under way do once it is lost."""
+"""Ownership: which lock files and folders leave the store ours, and how running jobs behave once it is lost."""
 
 import errno
 
@@ -34,7 +34,7 @@ def owned(files):
     return owner, told
 
 
-def test_a_lock_file_that_is_gone_is_made_again_by_the_next_change(files):
+def test_a_missing_lock_file_is_created_again_by_the_next_change(files):
     owner, told = owned(files)
     files.remove(LOCK)
     OwnedFiles(files, owner).write(f"{ROOT}/a", b"a")
@@ -46,7 +46,7 @@ def test_a_lock_file_that_is_gone_is_made_again_by_the_next_change(files):
     Ownership(files, ROOT).take()
 
 
-def test_a_lock_file_without_a_holder_is_taken(files):
+def test_a_lock_file_without_a_holder_is_locked_again(files):
     owner, told = owned(files)
     files.remove(LOCK)
     files.write(LOCK, b"")
@@ -70,7 +70,7 @@ def test_a_lock_file_that_can_not_be_created_keeps_the_store_and_is_reported_onc
     assert not told
 
 
-def test_a_lock_file_without_room_for_its_content_is_still_locked(files):
+def test_a_lock_file_is_locked_even_if_its_content_can_not_be_written(files):
     faulty = FaultFileSystem(files)
     owner, told = owned(faulty)
     files.remove(LOCK)
@@ -98,12 +98,12 @@ def test_a_lost_store_is_reported_once_and_stays_lost(files, how):
     assert not owner.still_ours()
     if how == "moved":
         files.move("/elsewhere", ROOT)
-        assert not owner.still_ours(), "somebody may have written to it meanwhile"
+        assert not owner.still_ours(), "another broker may have written to it meanwhile"
     assert told == [reason]
 
 
 @pytest.mark.parametrize("operation", ["create", "open", "write", "replace", "remove", "remove_dir", "make_dirs"])
-def test_a_lost_store_is_changed_by_no_operation(files, operation):
+def test_no_operation_changes_a_lost_store(files, operation):
     owner, _ = owned(files)
     files.move(ROOT, "/elsewhere")
     files.make_dirs(f"{ROOT}/d")
@@ -127,7 +127,7 @@ def test_a_lost_store_is_changed_by_no_operation(files, operation):
 
 
 class Busy:
-    """A store whose workers have jobs that were handed in while the store was ours."""
+    """A store whose workers have jobs that were submitted while the store was ours."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -209,7 +209,7 @@ JOBS = {
 
 
 @pytest.mark.parametrize("begin", JOBS)
-def test_a_job_that_was_handed_in_before_changes_nothing_afterwards(begin):
+def test_a_job_submitted_before_the_loss_changes_nothing_after_it(begin):
     busy = Busy()
     begin(busy)
     assert busy.late[JOBS[begin]].waiting
@@ -224,7 +224,7 @@ def test_a_job_that_was_handed_in_before_changes_nothing_afterwards(begin):
     assert busy.store.flushed_offset == flushed
 
 
-def test_the_loss_of_a_store_is_not_noted_in_it():
+def test_the_loss_of_a_store_is_not_recorded_in_the_store():
     busy = Busy()
     busy.put("A")
     busy.lose()
@@ -234,7 +234,7 @@ def test_the_loss_of_a_store_is_not_noted_in_it():
 
 
 @pytest.mark.parametrize("stands_still", [True, False])
-def test_nothing_is_dispatched_in_a_lost_store(stands_still):
+def test_no_record_is_dispatched_in_a_lost_store(stands_still):
     clock = FakeClock()
     files = MemFileSystem(clock)
     store = make_store(files, clock, small_settings(flush_disk_type=FlushDiskType.ASYNC_FLUSH))
@@ -257,7 +257,7 @@ def test_nothing_is_dispatched_in_a_lost_store(stands_still):
     assert files.content(ROOT) == before
 
 
-def test_retention_that_is_under_way_ends_when_the_store_is_lost(monkeypatch):
+def test_a_running_retention_ends_when_the_store_is_lost(monkeypatch):
     monkeypatch.setattr(retention, "QUEUES_PER_TICK_MAX", 1)
     clock = FakeClock()
     files = MemFileSystem(clock)

@@ -46,7 +46,7 @@ def loaded(files: MemFileSystem, *, thorough: bool = False) -> ConsumeQueue:
     return queue
 
 
-def test_units_are_appended_over_files_and_read_back(files):
+def test_units_are_appended_across_files_and_read_back(files):
     queue = queue_in(files)
     queue.append(0, units(0, 7))
     queue.append(7, units(7, 25))
@@ -95,7 +95,7 @@ def UNIT_OF(number: int):
 
 @pytest.mark.parametrize("thorough", [False, True])
 @pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 20, 25])
-def test_the_end_is_found_again(files, count, thorough):
+def test_the_end_of_a_queue_is_found_at_load(files, count, thorough):
     queue = queue_in(files)
     if count:
         queue.append(0, units(0, count))
@@ -104,7 +104,7 @@ def test_the_end_is_found_again(files, count, thorough):
     assert again.find_blank() is None
 
 
-def test_a_thorough_load_sees_past_a_hole(files):
+def test_a_thorough_load_reads_past_a_hole(files):
     queue = queue_in(files)
     queue.append(0, units(0, 25))
     queue.files.write(13 * 20, BLANK_UNIT * 2)
@@ -142,7 +142,7 @@ def test_a_correction_changes_only_wrong_units(files):
 
 
 @pytest.mark.parametrize("index", [0, 3, 10, 14, 20, 24])
-def test_cutting(files, index):
+def test_a_queue_is_truncated(files, index):
     queue = queue_in(files)
     queue.append(0, units(0, 25))
     for file in queue.cut(index):
@@ -154,7 +154,7 @@ def test_cutting(files, index):
     assert loaded(files, thorough=True).max_offset == index + 12
 
 
-def test_the_minimum_follows_the_log(files):
+def test_the_min_offset_follows_the_log(files):
     queue = queue_in(files)
     queue.append(0, units(0, 25))
     for log_min, expected in ((0, 0), (1000, 0), (1001, 1), (2150, 12), (3400, 24), (3401, 25)):
@@ -162,7 +162,7 @@ def test_the_minimum_follows_the_log(files):
         assert queue.min_offset == expected
 
 
-def test_the_minimum_goes_over_filler(files):
+def test_the_min_offset_skips_filler(files):
     queue = queue_in(files)
     queue.append(0, units(0, 5))
     queue.append(15, units(15, 20))
@@ -170,7 +170,7 @@ def test_the_minimum_goes_over_filler(files):
     assert queue.min_offset == 15
 
 
-def test_expired_files_go_but_never_the_last(files):
+def test_expired_files_are_removed_but_never_the_last_one(files):
     queue = queue_in(files)
     queue.append(0, units(0, 25))
     assert queue.expired(1900) == [], "unit 9 lies at 1900"
@@ -179,14 +179,14 @@ def test_expired_files_go_but_never_the_last(files):
     assert queue.expired(1 << 40) == []
 
 
-def test_a_name_that_can_be_no_topic_makes_no_folder(files):
+def test_a_name_that_is_no_valid_topic_makes_no_folder(files):
     for name in ("../etc", "a/b", "", "x" * 256):
         with pytest.raises(InvalidNameError):
             ConsumeQueue(OpenFiles(files, 1), "/s", name, 0, 200)
 
 
 @given(st.lists(st.integers(0, 39), unique=True, max_size=12), st.integers(0, 39))
-def test_find_blank_finds_the_first(blank, start):
+def test_find_blank_finds_the_first_blank_unit(blank, start):
     queue = queue_in(MemFileSystem(FakeClock()))
     queue.append(0, units(0, 40))
     for index in blank:
@@ -213,7 +213,7 @@ def test_a_queue_file_of_another_size_is_refused(files):
         ConsumeQueueStore(OpenFiles(files, 2), small_settings()).load(thorough=False)
 
 
-def test_new_names_are_to_be_synced_once(files):
+def test_new_names_are_returned_for_sync_once(files):
     files.make_dirs("/store")
     store = ConsumeQueueStore(OpenFiles(files, 2), small_settings())
     queue = store.prepare("A", 0)
@@ -240,7 +240,7 @@ def test_a_prepared_queue_has_a_file_of_full_size_and_one_block(files):
 
 
 @pytest.mark.parametrize("operation", ["make_dirs", "create", "allocate"])
-def test_a_queue_that_finds_no_room_is_not_there_and_leaves_nothing_in_the_way(files, operation):
+def test_a_queue_that_finds_no_space_is_not_created_and_leaves_no_file(files, operation):
     full = FaultFileSystem(files, FaultRule(operation, error=errno.ENOSPC))
     store = ConsumeQueueStore(OpenFiles(full, 2), small_settings())
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Recovery, case by case: what is found, what is mended, what is cut, and what is never cut."""
+"""Recovery, case by case: what it finds, what it repairs, what it truncates, and what it must never truncate."""
 
 import pytest
 
@@ -18,7 +18,7 @@ PER_FILE = 4096 // SIZE
 
 
 class Store:
-    """A store in memory that can be closed in order or not, and changed while it is closed."""
+    """A store in memory that can be stopped in order or killed, and changed while it is closed."""
 
     def __init__(self, **changes) -> None:
         self.clock = FakeClock()
@@ -49,7 +49,7 @@ class Store:
         self.store.maintain()
 
     def kill(self) -> None:
-        """End without stopping: everything written is there."""
+        """End without stopping: every write is there."""
         self.files.sync_everything()
         self.files = self.files.crash_clone(Rng(0))
 
@@ -72,7 +72,7 @@ def store() -> Store:
     return Store()
 
 
-def test_a_clean_start_reads_nothing_again(store):
+def test_a_clean_start_reads_no_record_again(store):
     store.put(50)
     stored_at_ms = store.store._log.stored_at_ms
     assert store.store.stop()
@@ -85,14 +85,14 @@ def test_a_clean_start_reads_nothing_again(store):
     assert store.put(1) == [report.log_end_offset]
 
 
-def test_a_clean_start_behind_a_deleted_topic_reads_nothing_again(store):
+def test_a_clean_start_after_a_deleted_topic_reads_no_record_again(store):
     store.put(1)
     store.put(100, "U")
     store.store.delete_topic("U")
     assert store.store.stop()
     assert store.open().records == 0
     assert store.store.stop()
-    assert store.open().records == 0, "nothing was put between two stops"
+    assert store.open().records == 0, "no record was put between the two stops"
 
 
 def test_a_clean_start_after_a_release_without_the_derived_state_reads_the_last_file(store):
@@ -159,7 +159,7 @@ def test_after_a_crash_a_checkpoint_without_a_sound_record_beside_it_says_in_whi
     assert len(store.offsets()) == 70 + count - 1
 
 
-def test_after_a_crash_a_record_beside_the_checkpoint_that_the_disk_can_not_read_proves_nothing(store):
+def test_after_a_crash_an_unreadable_record_beside_the_checkpoint_does_not_confirm_it(store):
     store.put(70)
     store.checkpoint()
     store.put(10)
@@ -180,7 +180,7 @@ def test_after_a_failed_flush_the_file_of_the_checkpoint_is_read_again(store):
     assert store.offsets() == list(range(80))
 
 
-def test_without_a_checkpoint_all_is_read(store):
+def test_without_a_checkpoint_the_whole_log_is_read(store):
     store.put(70)
     store.kill()
     assert store.open().scanned_from == 0
@@ -193,7 +193,7 @@ def test_without_a_checkpoint_all_is_read(store):
     assert store.offsets() == list(range(70))
 
 
-def test_a_checkpoint_of_others_is_read_by_its_times():
+def test_a_checkpoint_of_another_broker_is_used_by_its_times():
     store = Store(message_index_enable=False)
     store.put(70)
     store.checkpoint()
@@ -222,7 +222,7 @@ def test_a_clock_that_was_set_back_does_not_fool_the_checkpoint(store):
 
 
 @pytest.mark.parametrize("cut", [1, 4, 8, 50, SIZE - 21, SIZE - 1])
-def test_a_torn_record_at_the_end_is_cut_and_counted(store, cut):
+def test_a_torn_record_at_the_end_is_truncated_and_counted(store, cut):
     store.put(30)
     end = store.store.max_physical_offset
     store.store.put("T", 0, b"x" * 30, b"", born_at_ms=1, born_host=HOST)
@@ -262,7 +262,7 @@ def test_damage_in_the_middle_costs_one_message(store):
     assert store.store.state().skipped_units == 1
 
 
-def test_damage_since_a_clean_stop_is_met_by_the_first_reader(store):
+def test_damage_since_a_clean_stop_is_found_by_the_first_reader(store):
     places = store.put(50)
     assert store.store.stop()
     store.change(places[45] + 100, b"\xff")
@@ -271,7 +271,7 @@ def test_damage_since_a_clean_stop_is_met_by_the_first_reader(store):
     assert store.store.state().damaged_reads == 1
 
 
-def test_a_damaged_last_record_keeps_its_offset_to_itself(store):
+def test_the_offset_of_a_damaged_last_record_is_not_reused(store):
     places = store.put(30)
     store.kill()
     store.change(places[-1] + 100, b"\xff")
@@ -294,7 +294,7 @@ def test_damage_that_reaches_over_a_files_end(store):
     assert report.units_skipped == 4
 
 
-def test_a_missing_file_in_the_middle_is_gone_over(store):
+def test_a_missing_file_in_the_middle_is_skipped(store):
     store.put(70)
     store.kill()
     store.files.remove(f"/store/commitlog/{file_name(4096)}")
@@ -304,7 +304,7 @@ def test_a_missing_file_in_the_middle_is_gone_over(store):
 
 
 @pytest.mark.parametrize("topic", ["T", "U"])
-def test_wiped_units_are_built_again(store, topic):
+def test_wiped_units_are_rebuilt(store, topic):
     store.put(30, "T")
     store.put(30, "U")
     store.put(10, "T")
@@ -317,7 +317,7 @@ def test_wiped_units_are_built_again(store, topic):
     assert store.offsets("U") == list(range(30))
 
 
-def test_a_missing_queue_file_is_built_again(store):
+def test_a_missing_queue_file_is_rebuilt(store):
     store.put(35)
     store.checkpoint()
     store.kill()
@@ -326,7 +326,7 @@ def test_a_missing_queue_file_is_built_again(store):
     assert store.offsets() == list(range(35))
 
 
-def test_a_first_queue_file_without_a_byte_is_built_again(store):
+def test_an_empty_first_queue_file_is_rebuilt(store):
     store.put(35)
     store.checkpoint()
     store.kill()
@@ -336,7 +336,7 @@ def test_a_first_queue_file_without_a_byte_is_built_again(store):
 
 
 @pytest.mark.parametrize("is_clean", [False, True])
-def test_without_any_queue_all_are_built_again(store, is_clean):
+def test_without_any_queue_all_queues_are_rebuilt(store, is_clean):
     store.put(30, "T")
     store.put(15, "U")
     store.checkpoint()
@@ -360,7 +360,7 @@ def test_units_wiped_before_a_clean_start_are_noticed_at_the_first_record(store)
     assert store.offsets() == list(range(50))
 
 
-def test_units_beyond_the_log_are_cut(store):
+def test_units_beyond_the_log_are_removed(store):
     store.put(30)
     end = store.store.max_physical_offset
     store.kill()
@@ -374,7 +374,7 @@ def test_units_beyond_the_log_are_cut(store):
     assert store.put(1) == [end]
 
 
-def test_units_that_disagree_with_the_log_are_put_right(store):
+def test_units_that_disagree_with_the_log_are_corrected(store):
     store.put(30)
     store.kill()
     store.change_units(5, encode_unit(12345, SIZE, 0) + FILLER_UNIT + b"\xff" * 20)
@@ -383,7 +383,7 @@ def test_units_that_disagree_with_the_log_are_put_right(store):
     assert store.offsets() == list(range(30))
 
 
-def test_a_topic_that_was_deleted_and_made_again_begins_anew(store):
+def test_a_topic_that_was_deleted_and_created_again_starts_at_zero(store):
     store.put(25)
     store.store.delete_topic("T")
     later = store.put(7)
@@ -395,20 +395,20 @@ def test_a_topic_that_was_deleted_and_made_again_begins_anew(store):
     for name in store.files.list_dir("/store/consumequeue/T/0"):
         store.files.remove(f"/store/consumequeue/T/0/{name}")
     store.open()
-    assert store.offsets() == list(range(7)), "also from the log alone"
+    assert store.offsets() == list(range(7)), "a rebuild from the log alone gives the same"
     assert store.store.stop()
     assert store.open(thorough=True).units_mended in (0, 25 + 7)
     assert store.offsets() == list(range(7))
 
 
-def test_a_queue_whose_beginning_is_gone_begins_late(store):
+def test_a_queue_whose_first_records_are_gone_begins_later(store):
     store.put(22, "U")
     store.checkpoint()
     store.put(8, "U")
     store.store.delete_topic("U")
     store.put(3, "T")
     store.kill()
-    store.files.remove("/store/config/gantry-deletions.json")  # As if its folder had been lost.
+    store.files.remove("/store/config/gantry-deletions.json")  # As if the queue's folder had been lost.
     store.files.remove(f"/store/commitlog/{file_name(0)}")
     report = store.open()
     assert report.scanned_from == 4096
@@ -416,7 +416,7 @@ def test_a_queue_whose_beginning_is_gone_begins_late(store):
     assert store.store.min_offset("U", 0) == PER_FILE
 
 
-def test_a_thorough_start_reads_everything_and_builds_the_index_anew(store):
+def test_a_thorough_start_reads_the_whole_log_and_rebuilds_the_index(store):
     store.put(50)
     store.checkpoint()
     assert store.store.stop()
@@ -430,7 +430,7 @@ def test_a_thorough_start_reads_everything_and_builds_the_index_anew(store):
         assert len(store.store.query("T", f"{index:02d}", 64, at_ms, at_ms).records) == 1
 
 
-def test_a_store_without_a_log_gives_no_offset_twice(store):
+def test_a_store_without_a_log_reuses_no_offset(store):
     store.put(30)
     store.kill()
     for name in store.files.list_dir("/store/commitlog"):
@@ -452,7 +452,7 @@ def test_records_appended_by_another_broker_need_no_checksum(store):
     store.store.request_flush()
     store.store.dispatch()
     assert store.store.stop()
-    # Our mark, as it was before they came.
+    # Our mark as it was before the other broker appended.
     StoreManifest(record_checksum_from=0, clean_stop_offset=theirs).dump(store.files, "/store")
     del store.changes["record_checksum"]
     report = store.open()
@@ -484,7 +484,7 @@ def test_older_records_behind_the_end_of_a_foreign_log_are_not_revived():
     old = bytes(store.files.open(f"/store/commitlog/{file_name(0)}").map()[end - 3 * SIZE : end])
     store.open()
     assert store.store.stop()
-    # As RocketMQ leaves it: cut off at record 17, appended to, and the end lies amid what was there before.
+    # RocketMQ cuts the log off at record 17 and appends, so that the end lies amid older records.
     store.files.remove("/store/config/gantry.json")
     store.change_units(17, bytes(60))
     store.clock.advance(60_000)

@@ -19,7 +19,7 @@ from tests.support.virtualtime import FakeClock
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 
 
-def test_a_signature_is_that_of_standard_webhooks() -> None:
+def test_the_signature_follows_standard_webhooks() -> None:
     body = b'{"type":"test"}'
     mac = hmac.new(bytes(range(32)), b'msg_1.1700000000.{"type":"test"}', hashlib.sha256).digest()
     assert signature(SECRET, "msg_1", 1_700_000_000, body) == "v1," + base64.b64encode(mac).decode()
@@ -33,14 +33,14 @@ def test_a_known_signature() -> None:
     assert signature(secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, body) == expected
 
 
-def test_pauses_double_up_to_an_hour_and_no_two_are_the_same() -> None:
+def test_pauses_double_up_to_an_hour_with_random_changes() -> None:
     policy, rng = SendPolicy(), Rng(1)
     pauses = [policy.pause(attempt, rng).total_seconds() for attempt in range(1, 100)]
     for attempt, pause in enumerate(pauses):
         middle = min(3_600, 5 * 2**attempt)
         assert 0.8 * middle <= pause <= 1.2 * middle
     assert len(set(pauses)) == len(pauses)
-    # A day of them: enough attempts to matter, and few enough to be no attack.
+    # One day of attempts: enough to be useful, and few enough not to look like an attack.
     assert 25 <= next(at for at in range(99) if sum(pauses[:at]) > 86_400) <= 45
 
 
@@ -92,7 +92,7 @@ async def test_nothing_is_sent_to_an_address_that_is_not_public(url: str, addres
     assert sent.error.endswith(f" is {addresses}, and only public addresses are allowed")
 
 
-async def test_the_connection_goes_to_the_checked_address_and_the_name_stays() -> None:
+async def test_the_connection_goes_to_the_checked_address_with_the_original_host_name() -> None:
     asked: list[httpx.Request] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -111,7 +111,7 @@ async def test_the_connection_goes_to_the_checked_address_and_the_name_stays() -
 
 
 @pytest.mark.parametrize("status", [201, 204, 301, 307, 400, 410, 500])
-async def test_only_an_answer_of_2xx_is_a_yes_and_nothing_is_redirected(status: int) -> None:
+async def test_only_a_2xx_answer_is_a_success_and_redirects_are_not_followed(status: int) -> None:
     asked = 0
 
     def answer(request: httpx.Request) -> httpx.Response:

@@ -1,4 +1,4 @@
-"""Which brokers there are: name servers forget at a restart and at a lost connection, brokers come back."""
+"""The list of brokers: name servers forget brokers after a restart or a lost connection, and brokers come back."""
 
 import asyncio
 
@@ -66,7 +66,7 @@ def test_it_is_not_kept_once_another_is_at_its_address():
     assert set(merge_known_sets(known, {"new": BrokerData("C", "new", {0: "a:10911"})}, 1)) == {"new"}
 
 
-async def test_brokers_that_a_new_name_server_does_not_know_yet_are_asked_where_they_were(groups, two, brokers):
+async def test_brokers_unknown_to_a_new_name_server_are_called_at_their_old_address(groups, two, brokers):
     await groups.require("G")
     for registered in ({"a": A}, {}):
         two.registered = registered
@@ -75,7 +75,7 @@ async def test_brokers_that_a_new_name_server_does_not_know_yet_are_asked_where_
     assert await brokers.missing() == ["a", "b"]
 
 
-async def test_one_that_is_missing_and_away_makes_it_503_and_not_404(groups, two, brokers, transport):
+async def test_a_missing_and_unreachable_broker_makes_it_503_and_not_404(groups, two, brokers, transport):
     await brokers.sets()
     del two.registered["b"]
     transport.down("b:10911")
@@ -84,7 +84,7 @@ async def test_one_that_is_missing_and_away_makes_it_503_and_not_404(groups, two
     assert (problem.kind.name, problem.detail.partition(":")[0]) == ("broker-unavailable", "broker b")
 
 
-async def test_in_the_end_it_is_gone(groups, two, brokers, transport):
+async def test_a_missing_set_is_finally_dropped(groups, two, brokers, transport):
     await brokers.sets()
     del two.registered["b"]
     transport.down("b:10911")
@@ -93,7 +93,7 @@ async def test_in_the_end_it_is_gone(groups, two, brokers, transport):
     assert (await problem_of(groups.require("G"))).kind.name == "unknown-group"
 
 
-async def test_nothing_is_reported_missing_while_no_broker_is_known(groups, two, brokers, engine, reader, metrics):
+async def test_no_name_is_unknown_while_no_broker_is_known(groups, two, brokers, engine, reader, metrics):
     two.registered = {}
     consumers = Consumers(engine, brokers, Metadata(None), clock=None)
     offsets = GroupOffsets(engine, brokers, reader, consumers, Metadata(None))

@@ -1,4 +1,4 @@
-"""Readiness says soon which brokers are away, and costs little however often it is asked."""
+"""Readiness soon reports unreachable brokers, and costs little for any number of probes."""
 
 import asyncio
 from typing import Any
@@ -22,7 +22,7 @@ def health(engine: ClientEngine, clock: VirtualClock, cluster: ScriptedCluster) 
 
 
 async def look(health: Health) -> tuple[str, str]:
-    """Return the status as it would be if there were a database, and what is said of brokers."""
+    """Return the status as with a database, and the details about brokers."""
     readiness: dict[str, Any] = await health.readiness()
     of_brokers = [reason["detail"] for reason in readiness["reasons"] if reason["part"] == "brokers"]
     if readiness["status"] == "degraded" and not of_brokers:
@@ -44,7 +44,7 @@ async def test_a_dead_broker_is_reported_before_name_servers_notice(
     assert status == "degraded"
     assert detail.startswith("broker b: ")
     assert "connection refused" in detail
-    # Name servers forget it, and it is away all the same.
+    # Name servers drop the broker, and it is still reported as away.
     gone = cluster.registered.pop("b")
     assert await later(health) == ("degraded", "broker b: it is no longer registered")
     cluster.registered["b"] = gone
@@ -56,7 +56,7 @@ async def test_a_dead_broker_is_reported_before_name_servers_notice(
     assert await later(health) == ("ready", "")
 
 
-async def test_no_broker_that_can_be_used_is_unready(
+async def test_without_a_usable_broker_the_gateway_is_unready(
     health: Health, transport: ScriptedTransport, cluster: ScriptedCluster
 ) -> None:
     for address in ("a:10911", "b:10911"):
@@ -67,7 +67,7 @@ async def test_no_broker_that_can_be_used_is_unready(
     assert await later(health) == ("unready", "no broker is registered")
 
 
-async def test_probes_cost_nothing_while_all_are_there(
+async def test_probes_cost_nothing_while_all_brokers_answer(
     health: Health, transport: ScriptedTransport, clock: VirtualClock
 ) -> None:
     for _ in range(300):
@@ -83,7 +83,7 @@ async def test_probes_cost_nothing_while_all_are_there(
     assert len(transport.dials) <= 4
 
 
-async def test_a_host_that_answers_nothing_does_not_hold_up_probes(
+async def test_a_host_that_does_not_answer_does_not_delay_probes(
     health: Health, transport: ScriptedTransport, clock: VirtualClock
 ) -> None:
     transport.latency_s["b:10911"] = 60.0

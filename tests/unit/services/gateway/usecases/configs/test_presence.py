@@ -1,4 +1,4 @@
-"""A name without a route may exist all the same: the decision, and all calls that make it."""
+"""A name without a route may still exist: the decision, and all calls that use it."""
 
 import asyncio
 import functools
@@ -41,7 +41,7 @@ TOPIC, QUERY = RequestCode.GET_TOPIC_CONFIG, RequestCode.QUERY_MESSAGE
         (Evidence(RowState.UNAVAILABLE, answered="ab", homes="ab"), Absence.NOT_FOUND),
     ],
 )
-def test_the_table_of_cases(evidence, absence):
+def test_the_decision_table(evidence, absence):
     assert judge(evidence) is absence
 
 
@@ -71,7 +71,7 @@ class Reader:
 
 @pytest.fixture
 def seen(cluster, transport):
-    """Topic T on brokers a and b, whose route is known and old enough to be asked for again."""
+    """Topic T on brokers a and b, whose route is cached and old enough to be refreshed."""
     cluster.topic("T", "a", "b")
     for name in "ab":
         transport.at(f"{name}:10911", {TOPIC: refuse(ResponseCode.TOPIC_NOT_EXIST)})
@@ -90,7 +90,7 @@ def take_all_away(cluster, transport):
 )
 @pytest.mark.parametrize("one_way", [False, True])
 async def test_a_send_while_all_brokers_are_away_is_503(sending, engine, brokers, seen, transport, body, one_way):
-    """Answered 404 and not retryable: the sender gave up on a topic that was back a second later."""
+    """Such a send was answered 404 as not retryable: the sender gave up on a topic that was back a second later."""
     await engine.publish_info("T")
     await brokers.sets()
     take_all_away(seen, transport)
@@ -129,7 +129,7 @@ async def test_a_read_while_all_brokers_are_away_is_503(reader, engine, brokers,
         assert (await problem_of(ask)).status == 503
 
 
-async def test_a_message_of_a_broker_that_is_away_is_not_unknown(
+async def test_a_message_of_an_unreachable_broker_is_not_unknown(
     reader, engine, brokers, seen, transport, topics, metrics
 ):
     lookup = Lookup(engine, brokers, reader, metrics, topics=topics)
@@ -162,10 +162,10 @@ async def test_concurrent_callers_of_a_missing_topic_share_one_search(reader, se
     assert len(transport.sent(TOPIC)) == 2
 
 
-async def test_a_queue_of_a_broker_that_was_never_seen_is_unknown_and_of_one_that_is_back_is_not(
+async def test_a_queue_of_a_never_seen_broker_is_unknown_and_of_a_returned_one_is_not(
     reader, sending, brokers, seen, transport
 ):
-    """A route and a look at the cluster are of different moments, so the broker is asked itself."""
+    """A route and a list of brokers are of different moments, so the gateway asks the broker itself."""
     seen.topic("T", "a")
     message = read_message(b'{"body": "b", "queue": {"broker": "b", "id": 0}}')
     assert (await problem_of(reader.check_queue(MessageQueue("T", "b", 0)))).kind.name == "unknown-queue"

@@ -32,17 +32,17 @@ def test_desired_state_needs_no_change():
     assert plan.is_settled
 
 
-def test_missing_or_different_settings_are_put():
+def test_missing_or_different_settings_are_written():
     assert decide(DesiredState(1, FOUR), {"a": there(read_queue_nums=8)}).put == ("a", "b")
     assert decide(DesiredState(1, FOUR), {"a": there(perm=4), "b": there()}).put == ("a",)
     assert decide(DesiredState(1, ON_A), {}).put == ("a",)
 
 
-def test_a_topic_is_not_dropped_only_because_a_broker_is_not_desired():
+def test_a_topic_is_not_deleted_only_because_a_broker_is_not_desired():
     assert decide(DesiredState(1, ON_A), {"a": there(), "b": there()}) == Plan()
 
 
-def test_a_topic_kept_by_a_broker_is_put_only_if_it_is_less_readable_than_desired():
+def test_a_topic_kept_by_a_broker_is_written_only_if_it_is_less_readable_than_desired():
     assert decide(DesiredState(1, ON_A), {"a": there(), "b": there(perm=2)}).put == ("b",)
     assert decide(DesiredState(1, ON_A), {"a": there(), "b": there(read_queue_nums=3)}).put == ("b",)
     more = there(read_queue_nums=8, write_queue_nums=1, perm=4, order=True)
@@ -51,7 +51,7 @@ def test_a_topic_kept_by_a_broker_is_put_only_if_it_is_less_readable_than_desire
     assert decide(DesiredState(1, closed), {"a": there(perm=0), "b": there()}) == Plan()
 
 
-def test_a_deleted_topic_is_dropped_and_waits_for_silent_brokers():
+def test_a_deleted_topic_is_deleted_on_brokers_and_waits_for_unreachable_ones():
     plan = decide(DesiredState(2, FOUR, is_deleting=True), {"a": there()}, answered=("a",), silent=("b",))
     assert (plan.drop, plan.waiting, plan.is_settled) == (("a",), ("b",), False)
     assert decide(DesiredState(2, FOUR, is_deleting=True), {}).is_settled
@@ -62,12 +62,12 @@ def test_settings_unknown_to_postgres_are_adopted():
     assert decide(None, {}).is_settled
 
 
-def test_a_silent_broker_keeps_it_pending_if_it_should_have_it():
+def test_an_unreachable_broker_keeps_a_desired_topic_pending():
     assert decide(DesiredState(1, FOUR), {"a": there()}, answered=("a",), silent=("b",)).waiting == ("b",)
     assert decide(DesiredState(1, ON_A), {"a": there()}, answered=("a",), silent=("b",)).is_settled
 
 
-def test_only_names_about_which_something_is_to_be_done_are_planned():
+def test_only_names_with_pending_work_are_planned():
     wanted = {
         "done": DesiredState(1, FOUR, is_applied=True),
         "late": DesiredState(1, FOUR),
@@ -78,8 +78,8 @@ def test_only_names_about_which_something_is_to_be_done_are_planned():
     assert plans == {"late": Plan(), "bad": Plan(put=("a",)), "new": Plan(adopt=True)}
 
 
-def test_a_broker_that_is_away_is_still_a_home():
-    """Or ordering keys would move to another broker while theirs is away."""
+def test_an_unreachable_broker_is_still_a_home():
+    """Otherwise ordering keys would move to another broker while theirs is away."""
     assert homes_of(FOUR, ["a"], {"a": {}, "b": {}}) == ["a", "b"]
     assert homes_of(FOUR, ["a", "new"], {"a": {}}) == ["a", "new"]
     assert homes_of(ON_A, ["a", "b"], {"b": {}}) == ["a"]
@@ -102,7 +102,7 @@ SETTINGS = st.builds(
     st.dictionaries(st.sampled_from("abc"), CONFIGS),
 )
 def test_an_applied_plan_leaves_nothing_to_do(wanted, present):
-    """Carried out once, a plan is settled: the reconciler does not go round in circles."""
+    """After one execution the plan is empty: the reconciler does not repeat itself."""
     plan = decide_name(wanted, present, answered=("a", "b", "c"), silent=())
     after = {broker: config for broker, config in present.items() if broker not in plan.drop}
     for broker in plan.put:

@@ -1,4 +1,4 @@
-"""The gate: a few at a time, and no holder waits behind all of another's."""
+"""The gate: it admits a few holders at a time, and no holder waits for all requests of another."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from services.gateway.usecases.reading.fairgate import FairGate
 
 
 class Visitors:
-    """Goes through a gate and notes who is inside."""
+    """Sends visitors through a gate and records who is inside."""
 
     def __init__(self, room):
         self.gate = FairGate(room)
@@ -43,7 +43,7 @@ def visitors():
     return Visitors(2)
 
 
-async def test_holders_take_turns_however_long_their_lines_are(visitors):
+async def test_holders_take_turns_for_any_length_of_their_queues(visitors):
     tasks = await visitors.send(*(f"a{number}" for number in range(6)), "b0", "b1", "c0")
     assert visitors.gate.waiting == 7
     for name in ("a0", "a1", "a2", "b0", "c0", "a3", "b1", "a4", "a5"):
@@ -53,7 +53,7 @@ async def test_holders_take_turns_however_long_their_lines_are(visitors):
     assert (visitors.most, visitors.gate.waiting) == (2, 0)
 
 
-async def test_one_that_leaves_the_line_does_not_keep_its_place(visitors):
+async def test_one_that_leaves_the_queue_does_not_keep_its_place(visitors):
     tasks = await visitors.send("a0", "a1", "a2", "a3")
     tasks[2].cancel()
     await visitors.let_out("a0")
@@ -64,9 +64,9 @@ async def test_one_that_leaves_the_line_does_not_keep_its_place(visitors):
     assert visitors.entered[-2:] == ["d0", "d1"]
 
 
-async def test_one_that_is_cancelled_as_it_is_let_in_lets_the_next_in(visitors):
+async def test_if_an_admitted_waiter_is_cancelled_the_next_is_admitted(visitors):
     tasks = await visitors.send("a0", "a1", "a2", "a3")
-    visitors.gate._leave()  # As if one had gone: a2 is let in, and does not know yet.
+    visitors.gate._leave()  # As if a visitor had left: a2 is admitted, and does not know yet.
     tasks[2].cancel()
     for _ in range(4):
         await asyncio.sleep(0)

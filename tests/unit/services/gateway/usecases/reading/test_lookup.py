@@ -1,4 +1,4 @@
-"""Finding messages: an id from outside leads nowhere but to brokers of the cluster."""
+"""Finding messages: an id given by a caller leads to no address except the cluster's brokers."""
 
 import pytest
 
@@ -50,7 +50,7 @@ async def problem_of(awaitable) -> ProblemError:
     return caught.value
 
 
-async def test_an_address_that_is_no_brokers_is_never_connected_to(lookup, one_broker):
+async def test_an_address_that_is_no_broker_is_never_connected_to(lookup, one_broker):
     for host in (Address("192.0.2.1", 80), Address("10.0.0.1", 22), Address("::1", 1)):
         problem = await problem_of(lookup.by_id(encode_stored_id(host, 100), None))
         assert problem.status == 404
@@ -62,7 +62,7 @@ async def test_a_stored_id_is_read_from_its_broker(lookup, one_broker):
     one_broker.at(str(HOST), {VIEW: answering(record(100))})
     message, broker = await lookup.by_id(encode_stored_id(HOST, 100), None)
     assert (message.message_id, broker) == ("ID1", "a")
-    # Some other record than the one that was asked for is no answer.
+    # A record other than the requested one is no answer.
     assert (await problem_of(lookup.by_id(encode_stored_id(HOST, 90), None))).status == 404
     one_broker.at(str(HOST), {VIEW: answering(b"torn")})
     assert (await problem_of(lookup.by_id(encode_stored_id(HOST, 100), None))).kind.name == "corrupt-record"
@@ -74,7 +74,7 @@ async def test_an_invalid_id_is_not_found(lookup, one_broker, message_id):
         assert (await problem_of(lookup.by_id(message_id, topic))).status == 404
 
 
-async def test_with_a_topic_the_message_id_comes_first_and_the_first_stored_counts(lookup, one_broker):
+async def test_with_a_topic_the_message_id_is_tried_first_and_the_first_stored_message_wins(lookup, one_broker):
     again, first, other = record(300, stored_at=3_000), record(200), record(400, message_id="ID2")
     one_broker.at(str(HOST), {QUERY: answering(again, first, other)})
     message, _ = await lookup.by_id("ID1", "T")
@@ -83,7 +83,7 @@ async def test_with_a_topic_the_message_id_comes_first_and_the_first_stored_coun
     assert request.ext_fields["_UNIQUE_KEY_QUERY"] == "true"
 
 
-async def test_a_key_is_compared_itself_not_by_its_hash(lookup, one_broker):
+async def test_a_key_is_compared_by_its_text_and_not_by_its_hash(lookup, one_broker):
     one_broker.at(
         str(HOST), {QUERY: answering(record(1, keys="k1 k2"), record(2, keys="other"), record(3, stored_at=9_000))}
     )
@@ -95,7 +95,7 @@ async def test_a_key_is_compared_itself_not_by_its_hash(lookup, one_broker):
 
 async def test_a_damaged_message_is_not_shown(lookup, one_broker, metrics):
     damaged = bytearray(record(100))
-    damaged[89] ^= 1  # In the body.
+    damaged[89] ^= 1  # The flipped bit is in the body.
     one_broker.at(str(HOST), {VIEW: answering(bytes(damaged)), QUERY: answering(bytes(damaged))})
     message, broker = await lookup.by_id(encode_stored_id(HOST, 100), None)
     with pytest.raises(ProblemError) as caught:
@@ -111,7 +111,7 @@ async def test_an_id_is_not_unknown_while_no_broker_is_registered(lookup, one_br
     assert (await problem_of(lookup.by_id(encode_stored_id(HOST, 100), None))).kind.name == "broker-unavailable"
     cluster.registered = registered
     await lookup.by_id(encode_stored_id(HOST, 100), None)
-    # A name server that was started anew names nobody; the broker is where it was.
+    # A restarted name server lists no broker; the broker is where it was.
     cluster.registered = {}
     message, _ = await lookup.by_id(encode_stored_id(HOST, 100), None)
     assert message.message_id == "ID1"

@@ -1,4 +1,4 @@
-"""Reading queues: what is sound is shown, what is damaged is named, and waiting ends."""
+"""Reading queues: intact messages are returned, damaged ones are reported, and waiting ends."""
 
 import asyncio
 from contextlib import contextmanager
@@ -102,7 +102,7 @@ async def read(reader, offset=0, **options):
     return await reader.read(QUEUE, offset, **{**defaults, **options})
 
 
-async def test_messages_are_shown_as_the_contract_says(reader, answers):
+async def test_messages_are_shown_in_the_format_of_the_contract(reader, answers):
     answers(found(record(3), record(4, b"\xff"), next_offset=5))
     answer = await read(reader, 3)
     assert (answer["status"], answer["next_offset"], answer["min_offset"], answer["max_offset"]) == (
@@ -147,8 +147,8 @@ async def test_binary_answers_have_bytes_and_integers(reader, answers):
     assert message["system_properties"] == {"UNIQ_KEY": "ID3", "TAGS": "AA", "KEYS": "k1 k2"}
 
 
-async def test_tags_are_compared_themselves_not_by_their_hash(reader, answers):
-    answers(found(record(0, tag="BB"), record(1, tag="C#"), next_offset=2))  # Both hash to 2112.
+async def test_tags_are_compared_by_their_text_and_not_by_their_hash(reader, answers):
+    answers(found(record(0, tag="BB"), record(1, tag="C#"), next_offset=2))  # Both tags hash to 2112.
     answer = await read(reader, expression="BB || X")
     assert [message["queue_offset"] for message in answer["messages"]] == ["0"]
     answers(found(record(0, tag="C#"), next_offset=1))
@@ -169,14 +169,14 @@ async def test_a_wait_ends_with_a_message(reader, answers, transport):
     assert pulls(transport) == [(0, 32), (5_000, 1), (5_000, 1), (0, 32)]
 
 
-async def test_a_wait_ends_with_its_time(reader, answers, transport, clock):
+async def test_a_wait_ends_at_its_timeout(reader, answers, transport, clock):
     transport.latency_s["a:10911"] = 4.0
     answers(nothing)
     started, caller = clock.monotonic_ms(), Caller()
     assert (await read(reader, wait_ms=6_000, caller=caller))["status"] == "NO_NEW_MSG"
     assert 6_000 <= clock.monotonic_ms() - started <= 12_000
     assert (caller.waits, caller.is_waiting) == (1, False)
-    assert caller.turns == 1, "thousands that began together end together"
+    assert caller.turns == 1, "thousands of waits that began together end together"
 
 
 async def test_a_reader_waits_only_at_the_end_and_if_allowed(reader, answers):
@@ -190,12 +190,12 @@ async def test_a_reader_waits_only_at_the_end_and_if_allowed(reader, answers):
 
 
 def at_last(script, *, after_s, clock):
-    """Answer that there is nothing, and from a moment on as a script does."""
+    """Answer that there is no message, and from a moment on by a script."""
     begin_ms = clock.monotonic_ms()
     return lambda request: script(request) if clock.monotonic_ms() - begin_ms >= after_s * 1_000 else nothing(request)
 
 
-async def test_readers_that_wait_for_the_same_take_one_pull_of_the_broker(reader, answers, transport, clock):
+async def test_readers_waiting_for_the_same_offset_share_one_pull_of_the_broker(reader, answers, transport, clock):
     transport.latency_s["a:10911"] = 0.1
     answers(at_last(found(record(0), next_offset=1), after_s=7, clock=clock))
     waiting = [asyncio.create_task(read(reader, wait_ms=30_000)) for _ in range(200)]
@@ -219,7 +219,7 @@ async def test_a_failure_reaches_every_waiting_reader(reader, answers, clock):
             await task
 
 
-async def test_places_to_wait_at_are_limited(reader, answers, transport, monkeypatch):
+async def test_the_number_of_queues_waited_on_is_limited(reader, answers, transport, monkeypatch):
     monkeypatch.setattr(arrivals, "HELD_PULLS_MAX", 2)
     transport.latency_s["a:10911"] = 1.0
     answers(nothing)
@@ -228,7 +228,7 @@ async def test_places_to_wait_at_are_limited(reader, answers, transport, monkeyp
     with pytest.raises(ProblemError) as caught:
         await read(reader, 2, wait_ms=20_000)
     assert (caught.value.status, caught.value.retryable) == (503, True)
-    assert (await read(reader, 1, wait_ms=1_000))["status"] == "NO_NEW_MSG", "others wait there already"
+    assert (await read(reader, 1, wait_ms=1_000))["status"] == "NO_NEW_MSG", "other readers already wait on this queue"
     await asyncio.gather(*waiting)
 
 
@@ -252,7 +252,7 @@ async def test_a_missing_queue_is_404(reader, answers, transport):
 
 
 @pytest.mark.parametrize("at", [30, 60, 100, 130])
-def test_a_damaged_record_is_named_and_never_shown(at):
+def test_a_damaged_record_is_reported_and_never_shown(at):
     damaged = bytearray(record(1))
     damaged[at] ^= 1
     body = record(0) + bytes(damaged) + record(2)
@@ -263,20 +263,20 @@ def test_a_damaged_record_is_named_and_never_shown(at):
 
 def test_reading_continues_after_a_record_of_unknown_length_with_the_next_pull():
     damaged = bytearray(record(1))
-    damaged[4] ^= 1  # The magic: nobody knows what follows.
+    damaged[4] ^= 1  # The flipped bit is in the magic, so the length of the record is unknown.
     records = read_records(memoryview(record(0) + bytes(damaged) + record(2)), QUEUE, 0, 3)
     assert [message.queue_offset for message in records.messages] == [0]
     assert (records.damaged[0]["queue_offset"], records.damaged[0]["stored_id"], records.next_offset) == (1, None, 2)
 
 
-async def test_brokers_that_refuse_are_problems(reader, answers):
+async def test_refusals_of_brokers_are_problems(reader, answers):
     answers(refuse(ResponseCode.NO_PERMISSION))
     with pytest.raises(Exception, match="NO_PERMISSION"):
         await read(reader)
 
 
-async def test_nothing_is_pulled_for_a_caller_that_reads_nothing(reader, answers, transport):
-    """Answers were made first and refused then, so that asking on cost the gateway more than the caller."""
+async def test_nothing_is_pulled_for_a_caller_that_reads_no_answers(reader, answers, transport):
+    """Answers were once made first and refused then, so that a repeated request cost the gateway more than the caller."""
     answers(found(record(3), next_offset=4))
     caller = Caller()
     caller.takes_nothing = True
@@ -302,7 +302,7 @@ def states(broker: str):
 
 @pytest.fixture
 async def two_brokers(cluster, transport, reader):
-    """A topic on two brokers, of which name servers forget one after its queues were seen."""
+    """A topic on two brokers, one of which name servers forget after its queues were seen."""
     cluster.topic("T", "a", "b")
     for broker in "ab":
         transport.at(f"{broker}:10911", {RequestCode.GANTRY_QUEUE_STATES: states(broker)})
@@ -314,7 +314,7 @@ async def two_brokers(cluster, transport, reader):
     await reader.route("T", refresh=True)
 
 
-async def test_queues_of_a_broker_that_is_away_are_not_left_out(reader, two_brokers):
+async def test_queues_of_an_unreachable_broker_are_not_omitted(reader, two_brokers):
     items = (await reader.queues("T"))["items"]
     shown = [(item["broker"], item["queue_id"], item["max_offset"], item["read"]) for item in items]
     assert shown == [("a", 0, "5", True), ("a", 1, "5", True), ("b", 0, None, None), ("b", 1, None, None)]
@@ -335,7 +335,7 @@ async def test_queues_of_an_unavailable_broker_come_from_postgres(reader, two_br
     assert {item["max_offset"] for item in items} == {None}
 
 
-async def test_a_groups_offsets_of_a_broker_that_is_away_are_not_left_out(reader, two_brokers, engine, brokers):
+async def test_offsets_of_a_group_on_an_unreachable_broker_are_not_omitted(reader, two_brokers, engine, brokers):
     offsets = GroupOffsets(engine, brokers, reader, None, None)
     found = await offsets.of_topic("G", "T")
     assert [(item["broker"], item["committed_offset"]) for item in found] == [

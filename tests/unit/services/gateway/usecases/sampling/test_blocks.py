@@ -15,7 +15,7 @@ ROUND_MS = 15_000
 
 
 class Reader:
-    """Writes looks and reads them as the lag report does: with the full block that each one names."""
+    """Writes samples and reads them as the lag report does: together with the full block that each one refers to."""
 
     def __init__(self):
         self.writer = BlockWriter()
@@ -67,7 +67,7 @@ def test_the_first_block_is_full_and_later_ones_have_changes(reader):
     plan = reader.look([quiet, moved], 2 * ROUND_MS)
     assert (plan.kind, plan.based_at_ms, plan.queues) == (Kind.CHANGES, START_MS, 2)
     assert reader.read(plan) == {("BUSY", "T"): expected(moved)}
-    # And back again.
+    # The value changes back.
     assert reader.read(reader.look([quiet, busy], 3 * ROUND_MS)) == {("BUSY", "T"): expected(busy)}
     assert reader.look([quiet, busy], 4 * ROUND_MS) is None
 
@@ -94,7 +94,7 @@ def test_every_kind_of_block_has_the_connections(reader):
     assert (state.kind, read(state)) == (Kind.STATE, {**seen, "MAYBE": True, "NEW": False})
 
 
-def test_all_pairs_every_few_minutes_and_with_their_names_every_hour(reader):
+def test_all_pairs_are_written_every_few_minutes_and_with_their_names_every_hour(reader):
     quiet, moved = one("QUIET", first=START_MS - 9), one("BUSY", end=200)
     reader.read(reader.look([quiet, one("BUSY")], 0))
     reader.look([quiet, moved], ROUND_MS)
@@ -116,7 +116,7 @@ def test_pairs_without_change_take_almost_no_space(reader):
     assert len(reader.look(still, STATE_EVERY_MS).data) < 100
 
 
-def test_pairs_come_and_go_and_change_their_queues(reader):
+def test_pairs_are_added_and_removed_and_change_their_queues(reader):
     kept, gone, wide = one("KEPT"), one("GONE"), one("WIDE")
     reader.read(reader.look([kept, gone, wide], 0))
     new, wider = one(None, "NEW", committed=(None,)), one("WIDE", committed=(1, 2, 3))
@@ -125,7 +125,7 @@ def test_pairs_come_and_go_and_change_their_queues(reader):
     state = reader.look([kept, wider, new], STATE_EVERY_MS)
     assert reader.read(state) == {pair: expected(sample) for pair, sample in (
         (("KEPT", "T"), kept), (("WIDE", "T"), wider), ((None, "NEW"), new))}  # fmt: skip
-    # One that comes back as it was is seen again.
+    # A pair that returns unchanged is written again.
     back = reader.look([kept, gone, wide, new], STATE_EVERY_MS + ROUND_MS)
     assert reader.read(back) == {("GONE", "T"): expected(gone), ("WIDE", "T"): expected(wide)}
     state = reader.look([kept, gone, wide], 2 * STATE_EVERY_MS)
@@ -133,7 +133,7 @@ def test_pairs_come_and_go_and_change_their_queues(reader):
         (("KEPT", "T"), kept), (("GONE", "T"), gone), (("WIDE", "T"), wide))}  # fmt: skip
 
 
-def test_a_broker_without_topics_has_a_look_too(reader):
+def test_a_broker_without_topics_has_a_sample_too(reader):
     assert reader.read(reader.look([], 0)) == {}
     assert reader.look([], ROUND_MS) is None
     assert reader.read(reader.look([], STATE_EVERY_MS)) == {}
@@ -149,7 +149,7 @@ def test_a_block_that_was_not_stored_is_planned_again(reader):
     assert reader.look([after], 4 * ROUND_MS) is None
 
 
-def test_a_number_that_no_offset_can_be_is_refused_and_spoils_nothing(reader):
+def test_an_invalid_offset_is_refused_and_does_not_affect_other_pairs(reader):
     reader.read(reader.look([one("G")], 0))
     for sample in (one("G", end=2**63), one("G", end=2**63 - 1, low=-5, committed=(-(2**62), 0))):
         with pytest.raises(OverflowError):
@@ -157,7 +157,7 @@ def test_a_number_that_no_offset_can_be_is_refused_and_spoils_nothing(reader):
     assert reader.look([one("G")], 2 * ROUND_MS) is None
 
 
-def test_every_encoded_look_decodes(reader):
+def test_every_encoded_sample_decodes(reader):
     rng = random.Random(11)
 
     def number(most):

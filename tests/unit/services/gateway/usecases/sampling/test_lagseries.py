@@ -1,4 +1,4 @@
-"""Lag as Prometheus' series: what is added up, what is not known, and what is left out."""
+"""Lag as Prometheus series: which values are summed, which are unknown, and which are left out."""
 
 from services.gateway.usecases.sampling.lagseries import LagFigure, LagFigures, LagSeries
 from services.gateway.usecases.sampling.rounds import Sample
@@ -15,7 +15,7 @@ def figures(*samples, missing=(), series=None):
     return (series or LagSeries(series_max=100)).add_up(samples, missing, CLUSTERS, NOW_MS)
 
 
-def test_lag_is_the_sum_of_all_queues_and_as_old_as_the_oldest():
+def test_lag_is_the_sum_of_all_queues_with_the_age_of_the_oldest():
     found = figures(
         sample(low=(0, 8), high=(10, 20), committed=(4, 2), stored_at_ms=(NOW_MS - 5_000, NOW_MS - 9_000)),
         sample(broker="b", committed=(10,), stored_at_ms=(None,)),
@@ -32,7 +32,7 @@ def test_a_message_from_ahead_of_the_clock_is_not_of_the_future():
     assert figures(sample(stored_at_ms=(NOW_MS + 50,))).exported[0].age_ms == 0
 
 
-def test_an_age_is_unknown_if_that_of_one_queue_is():
+def test_an_age_is_unknown_if_that_of_one_queue_is_unknown():
     found = figures(sample(low=(0, 0), high=(10, 10), committed=(4, 4), stored_at_ms=(NOW_MS - 5_000, None)))
     assert found.exported == [LagFigure("One", "G", "T", 12, None)]
     assert b"lag_latency{" not in found.render()
@@ -56,11 +56,11 @@ def test_a_lag_is_unknown_while_one_of_its_brokers_is_unavailable():
     assert figures(sample(), series=series).exported == [LagFigure("One", "G", "T", 6, 5_000)]
 
 
-def test_a_topic_of_no_group_has_no_lag():
+def test_a_topic_without_a_group_has_no_lag():
     assert figures(sample(group=None, committed=(None,), stored_at_ms=(None,))) == LagFigures([])
 
 
-def test_those_furthest_behind_have_series_where_there_are_too_many():
+def test_the_groups_furthest_behind_have_series_if_there_are_too_many():
     groups = {"g1": 1, "g2": 9, "g3": 5, "g4": 9}
     found = figures(
         *(sample(group=group, committed=(10 - behind,)) for group, behind in groups.items()),

@@ -41,15 +41,15 @@ def nothing(begun_at, up_to):
 @pytest.mark.parametrize(
     ("known", "committed", "start"),
     [
-        (None, 100, None),  # Caught up.
-        (None, 120, None),  # Beyond the end.
+        (None, 100, None),  # The group has consumed all messages.
+        (None, 120, None),  # The commit is beyond the end of the queue.
         (None, 50, 50),
         (None, 3, 10),  # The committed message was removed.
         (found(50, 60), 50, None),
         (found(50, 60), 60, None),
         (found(50, 60), 61, 61),
-        (found(50, 60), 40, 40),  # Rewound: there may be others before.
-        (found(50, 160), 50, 50),  # The topic was made anew.
+        (found(50, 60), 40, 40),  # The group was rewound: there may be earlier matches.
+        (found(50, 160), 50, 50),  # The topic was created anew.
         (nothing(50, 80), 50, 80),
         (nothing(50, 80), 90, 90),
         (nothing(50, 80), 20, 20),
@@ -89,7 +89,7 @@ def test_filters():
         assert filter_of(kind, expression) is UNSEARCHABLE
 
 
-def test_a_sample_is_in_the_order_of_its_queues():
+def test_a_sample_has_the_order_of_its_queues():
     sample = sample_of(PAIR, {3: QUEUE, 1: Extent(0, 5)}, {3: 50, 9: 1}, {3: found(50, 60)})
     assert sample == Sample(
         *PAIR,

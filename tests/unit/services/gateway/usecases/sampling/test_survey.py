@@ -1,4 +1,4 @@
-"""Looking at brokers for samples: whom it asks, what it asks again, and what it makes of those who can't answer."""
+"""Surveys of brokers for samples: which brokers are asked, which requests are repeated, and how failures are handled."""
 
 import asyncio
 from collections import defaultdict
@@ -18,7 +18,7 @@ from services.gateway.errors import BROKER_UNAVAILABLE, ProblemError
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.usecases.configs.kinds import TopicKind
 from services.gateway.usecases.metadata import Metadata
-from services.gateway.usecases.sampling import survey as samplelook
+from services.gateway.usecases.sampling import survey
 from services.gateway.usecases.sampling.blocks import STATE_EVERY_MS, BlockWriter
 from services.gateway.usecases.sampling.lagseries import LagSeries
 from services.gateway.usecases.sampling.retention import SampleTidy
@@ -83,7 +83,7 @@ def broker(cluster, transport):
 
 
 class Connected:
-    """Says for which topics somebody is connected in a group; None for one that brokers do not say."""
+    """Returns for which topics a group has connected consumers; None for an unknown group."""
 
     def __init__(self):
         self.topics = {}
@@ -159,8 +159,8 @@ def served(look, brokers):
     return served
 
 
-async def test_connections_are_asked_for_after_a_large_jump_of_commits(broker, connected, served):
-    assert await served() == {"T": None}, "nobody knows who committed what is there at the first look"
+async def test_connections_are_requested_after_a_large_jump_of_commits(broker, connected, served):
+    assert await served() == {"T": None}, "at the first survey it is unknown who committed"
     broker.committed["T@G"] = {0: 1_000}
     assert await served() == {"T": None}
     assert connected.asked == []
@@ -175,10 +175,10 @@ async def test_connections_are_asked_for_after_a_large_jump_of_commits(broker, c
     connected.topics["G"] = {"OTHER"}
     assert await served() == {"T": False}
     assert connected.asked == ["G"] * 3
-    # A small step is nothing that has to be explained.
+    # A small step needs no explanation.
     broker.committed["T@G"] = {0: 4_999, 1: 5_000}
     assert await served() == {"T": None}
-    # A group that is rewound consumes nothing.
+    # A rewound group has not consumed anything.
     broker.committed["T@G"] = {0: 0, 1: 5_000}
     assert await served() == {"T": None}
     assert connected.asked == ["G"] * 3
@@ -195,7 +195,7 @@ async def test_connections_are_unknown_without_an_answer(broker, connected, serv
 
 async def test_clients_connected_recently_may_have_consumed(broker, connected, served):
     pairs = frozenset({("G", "T")})
-    # Postgres may not know yet that they have gone.
+    # Postgres may not know yet that the clients have left.
     for number, subscribed in enumerate((Subscribed({}, frozenset(), pairs), Subscribed({}, pairs, pairs))):
         await served(subscribed)
         broker.committed["T@G"] = {0: 1_001 + number * 1_000}
@@ -206,8 +206,8 @@ async def test_clients_connected_recently_may_have_consumed(broker, connected, s
     assert await served(subscribed) == {"T": True}
 
 
-async def test_the_number_of_groups_asked_for_connections_is_limited(broker, connected, served, monkeypatch):
-    monkeypatch.setattr(samplelook, "GROUPS_ASKED_MAX", 2)
+async def test_the_number_of_groups_whose_connections_are_requested_is_limited(broker, connected, served, monkeypatch):
+    monkeypatch.setattr(survey, "GROUPS_ASKED_MAX", 2)
     broker.topic("U", 1, [])
     keys = [f"{topic}@{group}" for topic in "TU" for group in ("G", "H", "I")]
     broker.committed |= {key: {0: 1} for key in keys}
@@ -215,13 +215,13 @@ async def test_the_number_of_groups_asked_for_connections_is_limited(broker, con
     broker.committed |= {key: {0: 5_001} for key in keys}
     assert await served() == {"T": False, "U": False}
     assert sorted(connected.asked) == ["G", "H"]
-    # First of all those for which nobody seems to be connected.
+    # Groups without a known connection come first.
     broker.committed |= {key: {0: 9_001} for key in keys}
     assert await served(Subscribed({}, frozenset({("G", "T")}))) == {"T": None, "U": None}
     assert sorted(connected.asked) == ["G", "H", "H", "I"]
 
 
-async def test_the_systems_own_and_the_deleted_are_left_out(broker, see):
+async def test_system_and_deleted_topics_are_left_out(broker, see):
     broker.topic("TBW102", 1, [])
     broker.topic("a", 1, [])
     broker.topic("%RETRY%G", 1, [7])
@@ -241,13 +241,13 @@ async def test_a_topic_without_a_group_is_sampled_by_itself(broker, look, broker
         (None, "ALONE", "a"): ((2, 0), (None, None), (None, None)),
     }
     assert broker.searched == [("T", 0, 1)]
-    # Once somebody reads it, that one's samples say how far it reaches.
+    # Once a group consumes the topic, the group's samples contain the end of its queues.
     broker.committed["ALONE@G"] = {0: 2}
     assert sorted((await see())[0]) == [("G", "ALONE", "a"), ("G", "T", "a")]
     assert (None, "ALONE", "a") not in look.states
 
 
-async def test_a_topic_of_its_own_is_written_when_it_changed_and_every_few_minutes(broker, look, brokers):
+async def test_a_topic_without_a_group_is_written_after_a_change_and_every_few_minutes(broker, look, brokers):
     broker.topic("ALONE", 1, [7])
     del broker.committed["T@G"]
     writer = BlockWriter()
@@ -280,7 +280,7 @@ async def test_a_pair_is_sampled_on_all_brokers_of_its_topic(broker, cluster, tr
     assert sorted((await see())[0]) == [("G", "T", "a"), ("G", "T", "b"), ("H", "T", "a"), ("H", "T", "b")]
 
 
-async def test_commits_of_a_broker_that_is_away_are_remembered(broker, cluster, transport, look, see):
+async def test_commits_of_an_unreachable_broker_are_remembered(broker, cluster, transport, look, see):
     cluster.topic("T", "a", "b")
     other = Broker("b", transport)
     other.topic("T", 1, [])
@@ -292,7 +292,7 @@ async def test_commits_of_a_broker_that_is_away_are_remembered(broker, cluster, 
     assert await see() == ({(None, "T", "b"): ((0,), (None,), (None,))}, ["a"])
 
 
-async def test_a_broker_that_is_away_is_asked_once_a_look(broker, cluster, transport, see, metrics):
+async def test_an_unreachable_broker_is_called_once_per_survey(broker, cluster, transport, see, metrics):
     cluster.topic("T", "a", "b")
     other = Broker("b", transport)
     other.topic("T", 1, [])
@@ -301,7 +301,7 @@ async def test_a_broker_that_is_away_is_asked_once_a_look(broker, cluster, trans
     assert metrics.counters["sample_broker_failures"] == 1
 
 
-async def test_one_that_is_silent_is_missing_and_the_other_is_not(broker, cluster, transport, see, metrics):
+async def test_a_silent_broker_is_missing_and_the_other_is_not(broker, cluster, transport, see, metrics):
     cluster.topic("T", "a", "b")
     transport.at("b:10911", {RequestCode.GET_ALL_CONSUMER_OFFSET: lambda request: None})
     figures, missing = await see()
@@ -311,7 +311,7 @@ async def test_one_that_is_silent_is_missing_and_the_other_is_not(broker, cluste
     assert await see() == ({}, ["a", "b"])
 
 
-async def test_a_broker_that_is_not_ours_is_sampled_without_times(broker, transport, see):
+async def test_a_foreign_broker_is_sampled_without_times(broker, transport, see):
     table = TopicStatsTable({MessageQueue("T", "a", 1): TopicOffset(min_offset=2, max_offset=9)})
     transport.at(
         "a:10911",
@@ -324,8 +324,8 @@ async def test_a_broker_that_is_not_ours_is_sampled_without_times(broker, transp
     assert await see() == ({("G", "T", "a"): ((9,), (4,), (None,))}, [])
 
 
-async def test_a_search_that_takes_too_long_is_given_up_for_a_while(broker, transport, see, metrics, monkeypatch):
-    monkeypatch.setattr(samplelook, "SEARCH_TIMEOUT_S", 0.5)
+async def test_a_search_that_takes_too_long_is_suspended_for_a_while(broker, transport, see, metrics, monkeypatch):
+    monkeypatch.setattr(survey, "SEARCH_TIMEOUT_S", 0.5)
 
     def slow(request):
         queries = HeadQueries.decode(request.body_bytes).queries
@@ -343,15 +343,15 @@ async def test_first_messages_of_many_moving_groups_are_searched_in_turn(broker,
     broker.committed |= {"T@G": {0: 1, 1: 2}, "T@H": {0: 3, 1: 3}}
     first, other = ("G", "T", "a"), ("H", "T", "a")
     await see()
-    monkeypatch.setattr(samplelook, "SEARCHES_MAX", 1)
+    monkeypatch.setattr(survey, "SEARCHES_MAX", 1)
     broker.searched.clear()
-    # One queue is within the limit.
+    # The limit allows one queue.
     broker.committed["T@G"] = {0: 1, 1: 3}
     assert (await see(thorough=()))[0][first][2] == (1_000, 3_000)
     broker.committed["T@G"] = {0: 1, 1: 4}
     broker.committed["T@H"] = {0: 3, 1: 5}
     figures, _ = await see(thorough=())
-    # Which one is the oldest nobody knows, where one of them is not known.
+    # The oldest one is unknown as long as one of them is unknown.
     assert (figures[first][2], figures[other][2]) == ((None, None), (None, None))
     assert broker.searched == [("T", 1, 3)]
     assert metrics.counters["sample_searches_put_off"] == 2
@@ -360,22 +360,22 @@ async def test_first_messages_of_many_moving_groups_are_searched_in_turn(broker,
 
 
 async def test_groups_without_change_keep_their_first_message_beyond_the_limit(broker, see, monkeypatch, clock):
-    monkeypatch.setattr(samplelook, "SEARCHES_MAX", 0)
+    monkeypatch.setattr(survey, "SEARCHES_MAX", 0)
     await see()
     await asyncio.sleep(HEAD_KEPT_MS / 1_000)
     assert (await see(thorough=()))[0]["G", "T", "a"][2] == (1_000, None)
-    assert broker.searched == [("T", 0, 1)], "it would be asked for again by now"
+    assert broker.searched == [("T", 0, 1)], "a new search would be due by now"
 
 
-async def test_too_many_are_bounded(broker, see, metrics, monkeypatch):
-    monkeypatch.setattr(samplelook, "PAIRS_MAX", 2)
+async def test_the_number_of_pairs_is_bounded(broker, see, metrics, monkeypatch):
+    monkeypatch.setattr(survey, "PAIRS_MAX", 2)
     broker.committed |= {f"T@G{number}": {0: 0} for number in range(3)}
     assert len((await see())[0]) == 2
     assert metrics.counters["sample_pairs_left_out"] == 2
 
 
-async def test_topics_by_themselves_are_left_out_first(broker, see, metrics, monkeypatch):
-    monkeypatch.setattr(samplelook, "PAIRS_MAX", 1)
+async def test_topics_without_a_group_are_left_out_first(broker, see, metrics, monkeypatch):
+    monkeypatch.setattr(survey, "PAIRS_MAX", 1)
     broker.topic("ALONE", 1, [7])
     assert list((await see())[0]) == [("G", "T", "a")]
     assert metrics.counters["sample_pairs_left_out"] == 1
@@ -391,7 +391,7 @@ async def test_without_a_database_nothing_is_sampled(look, brokers, clock):
     await sampler.run()
 
 
-async def test_numbers_have_the_moment_at_which_their_broker_gave_them(broker, look, see, cluster, transport, clock):
+async def test_numbers_have_the_time_at_which_their_broker_answered(broker, look, see, cluster, transport, clock):
     cluster.topic("T", "a", "slow")
     other = Broker("slow", transport)
     other.topic("T", 1, [7])
@@ -399,6 +399,6 @@ async def test_numbers_have_the_moment_at_which_their_broker_gave_them(broker, l
     began_ms = clock.now_ms()
     _, missing = await see()
     assert missing == []
-    # Topics, then committed offsets, then how far queues reach; what is searched for behind that is no number.
+    # The order is topics, committed offsets, ends of the queues. Later searches add no numbers.
     assert look.read_at_ms["a"] - began_ms < 1_000
     assert 6_000 <= look.read_at_ms["slow"] - began_ms < 7_000

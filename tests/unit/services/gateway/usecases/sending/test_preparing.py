@@ -1,4 +1,4 @@
-"""What becomes of a message: its id, its properties as bytes, and what is refused."""
+"""Preparing a message: its id, its encoded properties, and the reasons for refusals."""
 
 import json
 
@@ -16,7 +16,7 @@ def prepared(**fields):
     return prepare(read_message(json.dumps({"body": "b", **fields}).encode()), lambda: "ID")
 
 
-def test_everything_is_in_the_properties():
+def test_all_fields_become_properties():
     message = prepared(tag="AA", keys=["k1", "k2"], properties={"origin": "EWR", "ünï": "日本"}, ordering_key="N1")
     assert decode_properties(message.properties.encode()) == {
         "UNIQ_KEY": "ID",
@@ -45,7 +45,7 @@ def test_bodies(fields, body):
     assert prepared(**fields).body == body
 
 
-def test_packed_bodies():
+def test_bodies_of_messagepack():
     texts = [b"\x81\xa4body\xc4\x01\xff", b"\x82\xa4body\x81\xa1a\x01\xa8encoding\xa4json", b"\x81\xa4body\xa1t"]
     assert [prepare(item, lambda: "ID").body for item in read_items(texts, packed=True)] == [b"\xff", b'{"a":1}', b"t"]
     [both] = read_items([b"\x82\xa4body\xc4\x01\xff\xa8encoding\xa4text"], packed=True)
@@ -104,13 +104,13 @@ def test_messages_that_can_not_be_stored_are_refused_by_field(fields, field):
 
 
 @pytest.mark.parametrize("fields", [{"delay": "10s"}, {"delay_level": 3}, {"deliver_at": "2030-01-01T00:00:00Z"}])
-def test_delays_come_later(fields):
+def test_delays_are_not_implemented_yet(fields):
     with pytest.raises(NotBuiltError):
         prepared(**fields)
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED_PROPERTIES))
-def test_reserved_names_are_nobodys(name):
+def test_reserved_property_names_are_refused(name):
     with pytest.raises(InvalidValueError) as caught:
         prepared(properties={"fine": "v", name: "1"})
     later = name in {"DELAY", "TRAN_MSG", "PGROUP", "CHECK_IMMUNITY_TIME_IN_SECONDS"} or name in {

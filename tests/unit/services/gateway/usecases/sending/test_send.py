@@ -1,4 +1,4 @@
-"""Sending: one outcome a message, whatever happens to the others."""
+"""Sending: each message has its own outcome, independent of the others."""
 
 import asyncio
 import functools
@@ -79,7 +79,7 @@ async def test_a_stored_message_has_its_place(sending, two_brokers, metrics):
     assert metrics.sent == {"stored": 1, "not_stored": 0, "unknown": 0}
 
 
-async def test_an_unknown_topic_names_the_call_that_makes_it(sending, cluster, transport):
+async def test_an_unknown_topic_names_the_call_that_creates_it(sending, cluster, transport):
     cluster.registered = {"a": BrokerData("C", "a", {0: "a:10911"})}
     transport.at("a:10911", {RequestCode.GET_TOPIC_CONFIG: refuse(ResponseCode.TOPIC_NOT_EXIST)})
     for sends in (
@@ -109,7 +109,7 @@ async def test_without_a_name_server_nothing_is_stored(sending):
 @pytest.mark.parametrize(
     "topic", ["SCHEDULE_TOPIC_XXXX", "%RETRY%g", "%DLQ%g", "TBW102", "rmq_sys_x", "SELF_TEST_TOPIC"]
 )
-def test_system_topics_take_nothing(sending, topic):
+def test_system_topics_accept_no_messages(sending, topic):
     with pytest.raises(ProblemError) as caught:
         sending.check_topic(topic)
     assert (caught.value.status, caught.value.outcome) == (403, "not_stored")
@@ -142,7 +142,7 @@ async def test_answers_of_brokers_become_outcomes(sending, two_brokers, metrics,
     assert metrics.sent[outcome] == 1
 
 
-async def test_less_safe_than_asked_is_unknown_and_has_a_place(sending, two_brokers):
+async def test_less_durable_than_requested_is_unknown_with_an_offset(sending, two_brokers):
     def late(request: RemotingCommand) -> Deed:
         answer = store(request)
         answer.code = ResponseCode.FLUSH_DISK_TIMEOUT
@@ -153,7 +153,7 @@ async def test_less_safe_than_asked_is_unknown_and_has_a_place(sending, two_brok
     assert (result["outcome"], result["status"], result["queue_offset"]) == ("unknown", "FLUSH_DISK_TIMEOUT", "7")
 
 
-async def test_one_way_is_handed_over_and_unknown(sending, two_brokers, transport):
+async def test_a_one_way_send_is_handed_over_and_unknown(sending, two_brokers, transport):
     two_brokers()
     result = await send_one(sending, read_message(b'{"body": "b", "one_way": true}'))
     assert set(result) == {"outcome", "message_id", "topic"}
@@ -162,7 +162,7 @@ async def test_one_way_is_handed_over_and_unknown(sending, two_brokers, transpor
     assert request.is_one_way
 
 
-async def test_a_batch_is_one_request_and_bad_items_cost_it_nothing(sending, two_brokers, transport):
+async def test_a_batch_is_one_request_and_bad_items_do_not_affect_it(sending, two_brokers, transport):
     two_brokers()
     batch = items(
         '{"body": "one"}', '{"bdy": 1}', '{"body": ""}', '{"body": "two", "delay": "1s"}', '{"body": "three"}'
@@ -177,7 +177,7 @@ async def test_a_batch_is_one_request_and_bad_items_cost_it_nothing(sending, two
     assert [item.body for item in decode_batch(request.body_bytes)] == [b"one", b"three"]
 
 
-async def test_one_ordering_key_is_one_queue_in_order(sending, two_brokers, transport, engine):
+async def test_messages_of_one_ordering_key_go_to_one_queue_in_order(sending, two_brokers, transport, engine):
     two_brokers()
     batch = items(*(f'{{"body": "{number}", "ordering_key": "k{number % 3}"}}' for number in range(12)))
     results = await send_many(sending, "T", batch, "r", binary=True)
@@ -206,7 +206,7 @@ async def test_messages_of_an_ordering_key_do_not_move_to_another_broker(sending
     assert len(set(outcomes(results))) == 2
 
 
-async def test_messages_after_an_uncertain_frame_of_a_queue_are_held_back(sending, two_brokers):
+async def test_messages_after_a_frame_of_unknown_outcome_are_held_back(sending, two_brokers):
     two_brokers(refuse(ResponseCode.SYSTEM_BUSY))
     large = '{"body": "%s", "queue": {"broker": "a", "id": 0}}' % ("x" * 1_500_000)
     results = await send_many(sending, "T", items(large, large, large), "r")
@@ -214,7 +214,7 @@ async def test_messages_after_an_uncertain_frame_of_a_queue_are_held_back(sendin
     assert "earlier message" in results[2]["problem"]["detail"]
 
 
-async def test_a_frame_refused_for_one_message_is_sent_one_by_one(sending, two_brokers, transport):
+async def test_a_frame_refused_for_one_message_is_sent_message_by_message(sending, two_brokers, transport):
     def picky(request: RemotingCommand) -> Deed:
         if b"bad" in request.body_bytes:
             return refuse(ResponseCode.MESSAGE_ILLEGAL)(request)
@@ -234,10 +234,8 @@ async def test_a_large_batch_goes_in_several_requests(sending, two_brokers, tran
     assert len(transport.sent(SEND)) == 1
 
 
-async def test_messages_that_may_go_anywhere_go_in_requests_of_a_few_and_ordered_ones_in_one(
-    sending, two_brokers, transport
-):
-    """A broker stores a request in one go: a thousand messages held it for 10 ms and more."""
+async def test_unordered_messages_are_sent_in_small_requests_and_ordered_ones_in_one(sending, two_brokers, transport):
+    """A broker stores a request in one step: a thousand messages blocked it for 10 ms and more."""
     two_brokers()
     free = ['{"body": "x"}'] * (2 * FREE_MESSAGES_MAX + 1)
     ordered = ['{"body": "x", "ordering_key": "k"}'] * (FREE_MESSAGES_MAX + 1)
@@ -275,7 +273,7 @@ async def test_all_unknown_queues_of_a_batch_share_one_search(
     assert len(transport.requests) - asked <= 4
 
 
-async def test_a_look_for_queues_that_fails_is_made_once(sending, two_brokers, transport):
+async def test_a_failing_search_for_queues_is_made_once(sending, two_brokers, transport):
     two_brokers()
     await sending.send_one("T", read_message(b'{"body": "b"}'))
     transport.latency_s["ns:1"] = 1_000.0
@@ -287,7 +285,7 @@ async def test_a_look_for_queues_that_fails_is_made_once(sending, two_brokers, t
     assert asyncio.get_running_loop().time() - began < 10
 
 
-async def test_an_unknown_queue_is_refused_after_a_second_look(sending, two_brokers, cluster):
+async def test_an_unknown_queue_is_refused_after_a_second_search(sending, two_brokers, cluster):
     two_brokers()
     message = read_message(b'{"body": "b", "queue": {"broker": "b", "id": 5}}')
     with pytest.raises(ProblemError) as caught:
@@ -306,8 +304,8 @@ async def test_idempotency_keys_are_message_ids_on_the_wire(sending, two_brokers
     assert decode_properties(request.ext_fields["i"].encode())["UNIQ_KEY"] == key
 
 
-async def test_large_frames_are_not_all_made_in_one_turn_of_the_loop(sending, two_brokers, transport):
-    """A batch of 8 MB was put into frames and written to the socket at once."""
+async def test_large_frames_are_built_in_several_turns_of_the_loop(sending, two_brokers, transport):
+    """A batch of 8 MB was once encoded and written to the socket in one turn."""
     two_brokers()
     await sending.send_one("T", read_message(b'{"body": "b"}'))
     turns, turn_of_request, invoke, all_made = 0, [], transport.invoke, asyncio.Event()
