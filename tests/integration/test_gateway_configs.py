@@ -105,7 +105,7 @@ def send_to_both(http: httpx.Client, path: str) -> None:
 
 
 @pytest.mark.parametrize(("perm", "field"), [("w", "no consumer may read"), ("none", "broker-a/0 (1 message)")])
-def test_the_right_to_read_is_not_taken_from_messages(http: httpx.Client, perm: str, field: str) -> None:
+def test_the_read_permission_is_not_removed_from_messages(http: httpx.Client, perm: str, field: str) -> None:
     path = f"/v1/topics/TAKEN-{perm}"
     send_to_both(http, path)
     refused = put(http, path, perm=perm)

@@ -56,7 +56,7 @@ def make_topic(client: httpx.Client, topic: str) -> None:
 
 def test_it_is_ready_in_time_and_stops_cleanly() -> None:
     with Stack(scheduler=True, makes_database=True) as stack:
-        # The promise is for a machine with nothing else to do.
+        # The promise holds on an otherwise idle machine.
         crowd = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
         assert stack.start_time_s < READY_WITHIN_S * crowd
         with stack.http() as client:

@@ -400,12 +400,12 @@ async def test_slow_name_servers_delay_no_other_name(monkeypatch):
     monkeypatch.setattr(loop, "getaddrinfo", getaddrinfo)
     names = Resolver()
     assert "127.0.0.1" in await names.resolve("localhost", 80)
-    # New names wait for each other's threads, and nobody else does.
+    # New names wait for each other's threads, and no other name waits.
     await gives_up("a.dead")
     await gives_up("b.dead")
     assert "127.0.0.1" in await names.resolve("localhost", 80)
     assert await names.resolve("::1", 80) == ["::1"]
-    # It is in the lane of those that were not found, and no longer in that of new ones.
+    # The name is in the lane of failed lookups, and no longer in that of new names.
     released.set()
     with pytest.raises(OSError, match="no answer"):
         await names.resolve("b.dead", 80)

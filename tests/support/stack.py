@@ -44,7 +44,7 @@ class Stack:
         self.scheduler = scheduler
         # As at the first start on a machine. Other tests are given a new database, which is there sooner.
         self._makes_database = makes_database
-        # Not below pytest's folder: that is closed to the unprivileged user a root's Postgres runs as.
+        # Not below pytest's folder: root runs Postgres as an unprivileged user, who has no access to that folder.
         self.directory = directory or Path(tempfile.mkdtemp(prefix="gantry-up-"))
         self.directory.chmod(0o711)
         self.brokers = brokers

@@ -20,7 +20,7 @@ STILL = (0, 5_000_000, 100)
     [
         ((0, 5_000_000, 100), False),
         ((0, 5_000_500, 750_000), False),
-        ((0, 5_000_000, 750_101), True),  # More than anybody consumes in 15 s.
+        ((0, 5_000_000, 750_101), True),  # More messages than any group consumes in 15 s.
         ((0, 5_000_000, 69), False),  # A consumer that takes over a queue repeats a little.
         ((0, 5_000_000, 68), True),
         ((100, 5_000_000, 100), False),

@@ -107,7 +107,7 @@ async def test_one_changed_topic_is_registered_alone_and_several_together(scene:
     scene.topics.remove("U", 4)
     await scene.registration.wait_until_announced()
     assert scene.take() == [set()]
-    await scene.registration.wait_until_announced()  # Nothing to wait for.
+    await scene.registration.wait_until_announced()  # No announcement is left to wait for.
 
 
 async def test_an_unavailable_name_server_delays_no_other_and_is_found_again(scene: Scene) -> None:

@@ -75,7 +75,7 @@ async def test_connections_that_ended_are_not_kept():
         connection.connection_lost(None)
     del connection, connections
     await settle()
-    gc.collect()  # A wire and its connection have each other.
+    gc.collect()  # A wire and its connection refer to each other.
     assert any(reference() is not None for reference in gone), "the list serves for a second"
     house.sweeper.sweep(asyncio.get_running_loop().time() + SCAN_INTERVAL_S)
     gc.collect()

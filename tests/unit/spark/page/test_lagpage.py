@@ -125,7 +125,7 @@ def test_rows_are_read_from_spark_postgres_and_rest_alike() -> None:
     assert "UA \N{MULTIPLICATION SIGN} 3" in text(page([rest]))
 
 
-def test_a_message_that_the_filter_keeps_out_does_not_wait() -> None:
+def test_a_message_that_the_filter_excludes_does_not_wait() -> None:
     why = "The group's filter accepts none of the 12 messages behind the commit."
     html = page([lag(lag_messages=12, lag_seconds=0.0, cause=why)])
     (row,) = read(html).findall(".//table[@class='overview lag']/tbody/tr")

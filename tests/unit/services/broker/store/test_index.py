@@ -211,7 +211,7 @@ def test_old_files_expire_but_never_the_last_one():
 
 @pytest.fixture(autouse=True, scope="module")
 def _small_pieces():
-    """Let mending go over the borders of its pieces."""
+    """Make a repair cross the borders of its pieces."""
     before = indexrepair.PIECE_ENTRIES, indexrepair.PIECE_SLOTS
     indexrepair.PIECE_ENTRIES, indexrepair.PIECE_SLOTS = 5, 3
     yield

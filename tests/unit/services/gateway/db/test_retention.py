@@ -11,7 +11,10 @@ from services.gateway.db.models import Metadata
 
 ROOT = Path(__file__).resolve().parents[5]
 AGES = {
-    "audit": ("tests/integration/test_audit_retention.py", "test_old_rows_go_in_small_transactions"),
+    "audit": (
+        "tests/integration/test_audit_retention.py",
+        "test_old_rows_are_deleted_in_small_transactions_and_young_ones_stay",
+    ),
     "subscriptions": (
         "tests/integration/test_database.py",
         "test_old_subscriptions_are_forgotten_except_the_last_of_a_group",
@@ -19,7 +22,7 @@ AGES = {
     "lag_samples": ("tests/integration/test_samples_database.py", "test_days_of_older_gateways_are_dropped"),
     "lag_sample_blocks": (
         "tests/integration/test_samples_database.py",
-        "test_samples_that_are_kept_for_a_day_are_gone",
+        "test_samples_kept_for_a_day_are_deleted_after_it",
     ),
     "lag_sample_rounds": ("tests/integration/test_samples_database.py", "test_samples_are_thinned_as_they_age"),
     "report_runs": ("tests/integration/spark/test_runs.py", "test_old_runs_go"),

@@ -149,7 +149,7 @@ MESSAGES = st.fixed_dictionaries(
 
 
 @given(st.lists(MESSAGES, min_size=1, max_size=5), st.booleans(), st.sampled_from([None, 1]), st.data())
-def test_duplicates_are_found_and_nothing_else(messages, ascii_only, indent, data):
+def test_exactly_the_repeated_keys_are_found(messages, ascii_only, indent, data):
     """Exactly the repeated keys are found, with any spacing and any escapes."""
     texts = [json.dumps(message, ensure_ascii=ascii_only, indent=indent) for message in messages]
     spoiled = data.draw(st.none() | st.integers(0, len(messages) - 1))

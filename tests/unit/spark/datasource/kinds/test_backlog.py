@@ -134,7 +134,7 @@ def test_a_region_is_the_requested_part_of_the_unconsumed_messages(start, end, f
 @pytest.mark.parametrize(
     ("committed", "region"), [(None, None), (10, None), (11, None), (1, (2, 10)), (2, (2, 10)), (9, (9, 10))]
 )
-def test_a_region_begins_at_what_is_not_consumed_and_still_there(committed, region):
+def test_a_region_begins_at_the_first_message_that_is_unconsumed_and_not_removed(committed, region):
     found = backlog.region_of(GroupPosition("g", "T", "a", 0, 2, 10, committed), OPTIONS, Pushed())
     assert (None if found is None else (found.start, found.end)) == region
 

@@ -127,7 +127,7 @@ def test_a_message_that_came_after_planning_is_no_head():
     assert (row["first_offset"], row["first_stored_at"], row["error"]) == (None, None, None)
 
 
-def test_only_unknown_values_are_asked_for():
+def test_only_unknown_values_are_requested():
     positions = [
         position(10),
         position(4),

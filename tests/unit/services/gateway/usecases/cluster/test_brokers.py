@@ -50,7 +50,7 @@ async def problem_of(awaitable) -> ProblemError:
     return caught.value
 
 
-def test_a_set_that_is_missing_is_kept_for_a_while():
+def test_a_missing_broker_set_is_kept_for_a_while():
     known = merge_known_sets({}, {"a": A, "b": B}, 1_000)
     assert known == {"a": KnownSet(A), "b": KnownSet(B)}
     known = merge_known_sets(known, {"a": A}, 2_000)
@@ -61,7 +61,7 @@ def test_a_set_that_is_missing_is_kept_for_a_while():
     assert "b" not in merge_known_sets(known, {"a": A}, 2_001 + MISSING_KEPT_MS)
 
 
-def test_it_is_not_kept_once_another_is_at_its_address():
+def test_a_missing_set_is_dropped_once_another_one_has_its_address():
     known = merge_known_sets({}, {"a": A}, 0)
     assert set(merge_known_sets(known, {"new": BrokerData("C", "new", {0: "a:10911"})}, 1)) == {"new"}
 

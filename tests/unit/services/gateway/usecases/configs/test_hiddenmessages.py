@@ -1,4 +1,4 @@
-"""Which changes of a topic take messages from consumers."""
+"""Changes of a topic that hide messages from consumers."""
 
 from gantry.model.topic import TopicConfig
 from gantry.remoting.bodies.queuestates import QueueState
@@ -27,11 +27,11 @@ def test_messages_already_hidden_are_no_loss():
     assert find_lost_queues(ON_A, TopicSettings(perm="none", brokers=["a"]), {"b": BOTH["b"]}) == {}
 
 
-def test_losses_follow_from_observed_and_not_from_desired_settings():
+def test_losses_depend_on_observed_and_not_on_desired_settings():
     assert find_lost_queues(CLOSED, CLOSED, BOTH) == {"/perm": {"a": 0, "b": 0}}
 
 
-def test_losses_on_an_unreachable_broker_follow_from_desired_settings():
+def test_losses_on_an_unreachable_broker_depend_on_desired_settings():
     assert may_lose_queues(RW, ON_A, "b")
     assert may_lose_queues(RW, CLOSED, "b")
     assert may_lose_queues(RW, NARROW, "b")

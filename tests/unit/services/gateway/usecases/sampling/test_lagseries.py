@@ -28,7 +28,7 @@ def test_a_group_at_the_end_is_not_behind():
     assert figures(sample(low=(7,), high=(7,), committed=(None,), stored_at_ms=(None,))).exported[0].messages == 0
 
 
-def test_a_message_from_ahead_of_the_clock_is_not_of_the_future():
+def test_a_message_stored_ahead_of_the_clock_has_no_negative_age():
     assert figures(sample(stored_at_ms=(NOW_MS + 50,))).exported[0].age_ms == 0
 
 
@@ -52,7 +52,7 @@ def test_a_lag_is_unknown_while_one_of_its_brokers_is_unavailable():
         assert ([figure.group for figure in found.exported], found.unknown) == (["OTHER"], 1)
     assert figures(missing=["a", "b"], series=series) == LagFigures([], unknown=2)
     assert figures(*both, series=series).unknown == 0
-    # A broker that is no longer there at all holds nothing.
+    # A broker that was removed for good holds nothing.
     assert figures(sample(), series=series).exported == [LagFigure("One", "G", "T", 6, 5_000)]
 
 

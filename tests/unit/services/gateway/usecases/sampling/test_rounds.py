@@ -57,10 +57,10 @@ def nothing(begun_at, up_to):
         (nothing(50, 130), 50, 50),
         (search_result(head(error="damaged"), 50, None, 0), 50, None),
         (search_result(head(error="damaged"), 50, None, 0), 51, 51),
-        (search_result(None, 50, None, 0), 51, None),  # It took too long, and would again.
+        (search_result(None, 50, None, 0), 51, None),  # The search took too long, and would do so again.
     ],
 )
-def test_only_changed_queues_are_asked_for(known: HeadSearchResult | None, committed: int, start: int | None):
+def test_only_changed_queues_are_searched(known: HeadSearchResult | None, committed: int, start: int | None):
     assert find_search(known, committed, QUEUE, None, now_ms=1) == start
 
 
