@@ -84,7 +84,7 @@ class Exchange:
         self.disconnected = False
         self.response_complete = False
 
-    # What the connection calls
+    # Calls of the connection.
 
     def body_came(self, part: bytes) -> None:
         """Keep a part of the body for the application."""

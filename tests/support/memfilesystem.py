@@ -1,6 +1,6 @@
 """A file system in memory whose power can be cut: it knows what was synced and what was only written.
 
-What a cut leaves (`crash_clone`) follows a real disk, made nastier by small pages so that small tests tear:
+A power cut (`crash_clone`) leaves the state that a real disk could leave. Pages are small, so that small tests tear them:
 
 - Bytes: every page of a file holds what some number of its writes since the last sync left behind, from none to
   all, and may be torn between two such states at a sector's border. Pages are chosen independently of each other,
@@ -56,7 +56,7 @@ class MemFileSystem:
         self.on_operation = on_operation
         self.capacity_bytes = capacity_bytes
         self.foreign_bytes = 0
-        """What others have put on the same disk."""
+        """Bytes that other programs have on the same disk."""
         self.operations = 0
         self.locked: list[Node | Folder | None] = []
         self.cold: set[str] = set()
