@@ -41,10 +41,10 @@ from services.gateway.usecases.configs.kinds import TopicKind
 from services.gateway.usecases.consuming.consumers import Consumers
 from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.sampling.blocks import BlockWriter
-from services.gateway.usecases.sampling.retention import SampleTidy
+from services.gateway.usecases.sampling.retention import SampleRetention
 from services.gateway.usecases.sampling.rounds import Sample
 from services.gateway.usecases.sampling.sampler import moment_of, stored_block
-from services.gateway.usecases.sampling.survey import SampleLook, Subscribed
+from services.gateway.usecases.sampling.survey import SampleSurvey, Subscribed
 from tests.support.stack import Stack
 from tests.support.virtualtime import FakeClock
 
@@ -183,11 +183,11 @@ async def _hour(stack: Stack, groups: int, rounds: int, *, moves: bool) -> Hour:
 async def _merged(database: Database) -> float:
     """Merge all minutes; return the gateway's CPU seconds."""
     clock = FakeClock(START_MS + 26 * 3_600_000)
-    tidy = SampleTidy(
+    retention = SampleRetention(
         Metadata(database), GatewayMetrics(), worker=InlineWorker(), clock=clock, raw_hours=24, keep_days=90
     )
     started = time.process_time()
-    while await tidy.piece():
+    while await retention.piece():
         pass
     return time.process_time() - started
 
@@ -225,16 +225,16 @@ def _looks(stack: Stack, groups: int) -> Iterator[tuple[str, Look]]:
 
 
 async def _measured(stack: Stack, groups: int) -> dict[str, Look]:
-    async with _sampler(stack) as (look, brokers):
+    async with _sampler(stack) as (survey, brokers):
         sets = await brokers.sets(fresh=True)
         nobody = Subscribed({}, frozenset())
-        samples, _ = await look.look(sets, nobody)
+        samples, _ = await survey.survey(sets, nobody)
         assert len([one for one in samples if one.group is not None]) >= groups, f"{len(samples)} pairs were seen"
 
         async def cost(*thorough: str) -> Look:
             broker = stack.pid_of("broker-a")
             broker_s, gateway_s = cpu_s(broker), time.process_time()
-            await look.look(sets, nobody, thorough=thorough)
+            await survey.survey(sets, nobody, thorough=thorough)
             return Look(cpu_s(broker) - broker_s, time.process_time() - gateway_s)
 
         standing = [await cost() for _ in range(LOOKS)]
@@ -261,7 +261,7 @@ async def _sampler(stack: Stack) -> Any:
         metrics, consumers = GatewayMetrics(), Consumers(engine, brokers, Metadata(None), clock=clock)
         connected = consumers.subscribed_topics
         yield (
-            SampleLook(Backlog(engine), TopicKind(engine), brokers, metrics, connected=connected, clock=clock),
+            SampleSurvey(Backlog(engine), TopicKind(engine), brokers, metrics, connected=connected, clock=clock),
             brokers,
         )
     finally:

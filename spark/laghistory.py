@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from gantry.model.lagpast import WRITTEN_EVERY, Seen, add_up, choose_step
+from gantry.model.laghistory import WRITTEN_EVERY, Seen, add_up, choose_step
 from gantry.model.sampleblock import Kind, Pair
 from spark.lagblocks import UNKNOWN, Longs, Looked
 from spark.lagsamples import read_looks

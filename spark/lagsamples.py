@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from psycopg import sql
 from pyspark.sql import DataFrame, SparkSession
 
-from gantry.model.lagpast import WRITTEN_EVERY
+from gantry.model.laghistory import WRITTEN_EVERY
 from gantry.model.sampleblock import SERVED, Kind, Pair, SampleBlockError, decode_block
 from gantry.runtime.telemetry import logger
 from spark.lagblocks import UNKNOWN, Looked, looked_of

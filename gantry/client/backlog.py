@@ -16,11 +16,11 @@ from gantry.model.unitrow import UNIT_ROW, UNIT_ROW_BYTES
 from gantry.remoting.bodies.backlog import (
     HEAD_QUERIES_MAX,
     TAGS_CODES_MAX,
-    HeadQueries,
-    QueueHead,
-    QueueHeads,
+    FirstUnconsumedQueries,
+    FirstUnconsumedResult,
+    FirstUnconsumedResults,
 )
-from gantry.remoting.bodies.backlog import HeadQuery as HeadQueryBean
+from gantry.remoting.bodies.backlog import FirstUnconsumedQuery as FirstUnconsumedQueryBean
 from gantry.remoting.bodies.offsets import ConsumerOffsetWrapper
 from gantry.remoting.bodies.queuestates import QueueState, QueueStates
 from gantry.remoting.bodies.stats import TopicStatsTable
@@ -30,7 +30,7 @@ from gantry.remoting.headers.backlog import UNITS_DEFAULT, UNITS_MAX, UnitsHeade
 from gantry.remoting.headers.queuestates import QueueStatesHeader
 from gantry.remoting.headers.topic import GetTopicStatsHeader
 
-__all__ = ["UNITS_MAX", "UNIT_ROW", "UNIT_ROW_BYTES", "Backlog", "Head", "HeadQuery", "Units"]
+__all__ = ["UNITS_MAX", "UNIT_ROW", "UNIT_ROW_BYTES", "Backlog", "FirstUnconsumed", "FirstUnconsumedQuery", "Units"]
 
 # A request scans 16,384 units. So the client gives up a filter that matches nothing after 67 million units. A broker
 # needs about ten seconds for them.
@@ -52,7 +52,7 @@ class Units:
 
 
 @dataclass(frozen=True, slots=True)
-class HeadQuery:
+class FirstUnconsumedQuery:
     """A queue, the offset of its group, and the hashes of the tags that the group wants (None for all messages)."""
 
     topic: str
@@ -62,7 +62,7 @@ class HeadQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class FirstUnconsumed:
     """The first message at an offset or later that passes a filter. Unknown values are None."""
 
     min_offset: int | None
@@ -121,7 +121,7 @@ class Backlog:
             )
         return Units(answer.min_offset, answer.max_offset, answer.first_offset, answer.next_offset, rows)
 
-    async def first_unconsumed(self, broker: str, queries: Sequence[HeadQuery]) -> list[Head]:
+    async def first_unconsumed(self, broker: str, queries: Sequence[FirstUnconsumedQuery]) -> list[FirstUnconsumed]:
         """Return the first message for each query, in the order of the queries. The number of queries has no limit.
 
         If a query can't be answered (no such topic, a damaged record), `error` of its result gives the reason.
@@ -132,12 +132,10 @@ class Backlog:
             if query.tags_codes is not None:
                 _check("tags_codes", len(query.tags_codes), 0, TAGS_CODES_MAX)
         address = await self._master(broker)
-        found: list[Head] = []
+        found: list[FirstUnconsumed] = []
         for part in _parts(queries):
             found += await self._find_part(address, part)
         return found
-
-    heads = first_unconsumed
 
     async def committed_offsets(self, broker: str) -> dict[str, dict[str, dict[int, int]]]:
         """Return the committed offsets of all groups: group → topic → queue id → offset."""
@@ -182,13 +180,13 @@ class Backlog:
             for queue, found in sorted(table.items())
         ]
 
-    async def _find_part(self, address: str, queries: Sequence[HeadQuery]) -> list[Head]:
+    async def _find_part(self, address: str, queries: Sequence[FirstUnconsumedQuery]) -> list[FirstUnconsumed]:
         """Ask until every query is answered, because the broker scans a limited number of units in one request."""
-        found: list[Head | None] = [None] * len(queries)
+        found: list[FirstUnconsumed | None] = [None] * len(queries)
         waiting = list(enumerate(queries))
         for _ in range(HEAD_ROUNDS_MAX):
             answer = await self._ask_once(address, [query for _, query in waiting])
-            again: list[tuple[int, HeadQuery]] = []
+            again: list[tuple[int, FirstUnconsumedQuery]] = []
             for (index, query), bean in zip(waiting, answer.heads, strict=True):
                 found[index] = _to_head(bean, answer.now_ms)
                 if (resumed := _unfinished(bean)) is not None:
@@ -205,9 +203,9 @@ class Backlog:
             )
         return [one for one in found if one is not None]
 
-    async def _ask_once(self, address: str, queries: Sequence[HeadQuery]) -> QueueHeads:
+    async def _ask_once(self, address: str, queries: Sequence[FirstUnconsumedQuery]) -> FirstUnconsumedResults:
         beans = [
-            HeadQueryBean(
+            FirstUnconsumedQueryBean(
                 topic=query.topic,
                 queue_id=query.queue_id,
                 offset=query.offset,
@@ -215,8 +213,10 @@ class Backlog:
             )
             for query in queries
         ]
-        response = await self._ask(address, RequestCode.GANTRY_HEADS, body=HeadQueries(queries=beans).encode())
-        answer = read_body(QueueHeads.decode, response, address)
+        response = await self._ask(
+            address, RequestCode.GANTRY_FIRST_UNCONSUMED, body=FirstUnconsumedQueries(queries=beans).encode()
+        )
+        answer = read_body(FirstUnconsumedResults.decode, response, address)
         if len(answer.heads) != len(queries):
             raise _unreadable(address, f"{len(answer.heads)} results for {len(queries)} queries")
         return answer
@@ -243,9 +243,9 @@ class Backlog:
         return address
 
 
-def _parts(queries: Sequence[HeadQuery]) -> Iterator[list[HeadQuery]]:
+def _parts(queries: Sequence[FirstUnconsumedQuery]) -> Iterator[list[FirstUnconsumedQuery]]:
     """Split queries into parts that fit into one request each."""
-    part: list[HeadQuery] = []
+    part: list[FirstUnconsumedQuery] = []
     codes = 0
     for query in queries:
         count = len(query.tags_codes or ())
@@ -258,15 +258,15 @@ def _parts(queries: Sequence[HeadQuery]) -> Iterator[list[HeadQuery]]:
         yield part
 
 
-def _unfinished(bean: QueueHead) -> int | None:
+def _unfinished(bean: FirstUnconsumedResult) -> int | None:
     """Return the offset at which to ask again, or None if the answer is complete."""
     if bean.error is not None or bean.queue_offset is not None or bean.scanned_to is None or bean.max_offset is None:
         return None
     return bean.scanned_to if bean.scanned_to < bean.max_offset else None
 
 
-def _to_head(bean: QueueHead, now_ms: int) -> Head:
-    return Head(
+def _to_head(bean: FirstUnconsumedResult, now_ms: int) -> FirstUnconsumed:
+    return FirstUnconsumed(
         min_offset=bean.min_offset,
         max_offset=bean.max_offset,
         queue_offset=bean.queue_offset,

@@ -231,19 +231,19 @@ class ClientEngine:
         self.check_running()
         return (await self.routes.get(topic, refresh=refresh)).subscribe_queues
 
-    def declare_queues(self, topic: str, write_queue_nums: Mapping[str, int]) -> None:
+    def set_desired_queues(self, topic: str, write_queue_nums: Mapping[str, int]) -> None:
         """Set the broker sets that should hold a topic, with their write queues, whether the sets are up or not.
 
         Ordering keys are spread over these queues even before the client has seen any of the sets up.
         """
         self.routes.cache.set_desired(topic, write_queue_nums)
 
-    def known_homes(self, topic: str) -> frozenset[str]:
+    def known_broker_sets(self, topic: str) -> frozenset[str]:
         """Return the broker sets that routes (old ones too) or the desired state name for a topic."""
         return self.routes.cache.broker_sets(topic)
 
     def known_write_queues(self, topic: str) -> Mapping[str, int]:
-        """Return the number of write queues of a topic on each set that `known_homes` returns."""
+        """Return the number of write queues of a topic on each set that `known_broker_sets` returns."""
         return self.routes.cache.write_queue_nums(topic)
 
     def forget_topic(self, topic: str) -> None:

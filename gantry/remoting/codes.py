@@ -162,7 +162,7 @@ class RequestCode(enum.IntEnum):
     # Gantry's own codes are 900000 to 900099. Other brokers answer them with code 3.
     GANTRY_QUEUE_STATES = 900000
     GANTRY_UNITS = 900001
-    GANTRY_HEADS = 900002
+    GANTRY_FIRST_UNCONSUMED = 900002
 
 
 class ResponseCode(enum.IntEnum):

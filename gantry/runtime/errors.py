@@ -3,7 +3,7 @@
 RuntimeFailure
 ├── StartupError          the service can't start: one line with the problem and its solution; exit code 1
 │   └── SettingsError     a setting is unknown or has a wrong value
-├── LostError             a running service can't continue: one line with the lost resource; exit code 3
+├── ResourceLostError             a running service can't continue: one line with the lost resource; exit code 3
 └── AlreadyLockedError    another process holds the lock
 """
 
@@ -20,7 +20,7 @@ class SettingsError(StartupError):
     """A setting is unknown or has a wrong value. The message names the key, the value and the allowed values."""
 
 
-class LostError(RuntimeFailure):
+class ResourceLostError(RuntimeFailure):
     """A running service has lost something that it needs to continue. The message is for the operator."""
 
 

@@ -28,7 +28,7 @@ class OsLock:
         self._path = path
         self._stat = os.fstat(fd)
 
-    def is_there(self) -> bool:
+    def is_current(self) -> bool:
         """Return whether the path still names the locked file or folder."""
         try:
             return os.path.samestat(os.stat(self._path), self._stat)

@@ -157,7 +157,7 @@ class Volume(Protocol):
 class FileLock(Protocol):
     """A held lock."""
 
-    def is_there(self) -> bool:
+    def is_current(self) -> bool:
         """Return whether the path still names the locked file or folder. If not, another process can lock the path.
 
         Any thread may call it, even while another thread releases the lock.

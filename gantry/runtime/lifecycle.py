@@ -19,7 +19,7 @@ from typing import Any
 
 import uvloop
 
-from gantry.runtime.errors import LostError, StartupError, describe_os_error
+from gantry.runtime.errors import ResourceLostError, StartupError, describe_os_error
 from gantry.runtime.tasks import TaskScope
 from gantry.runtime.telemetry import logger
 
@@ -78,7 +78,7 @@ def run_service(name: str, main: Callable[[Lifecycle], Awaitable[None]], *, read
     """Run a service until it gets a signal to stop, and return the exit code of the process.
 
     `main` builds and starts everything, calls `lifecycle.ready(...)`, awaits `lifecycle.wait_for_stop()`, and stops
-    everything in order. For a StartupError the function prints one line to stderr and returns 1; for a LostError it
+    everything in order. For a StartupError the function prints one line to stderr and returns 1; for a ResourceLostError it
     prints one line and returns EXIT_LOST. For an error of the operating system, in `main` or in the event loop, it
     prints one line and returns 1.
     """
@@ -103,7 +103,7 @@ def run_service(name: str, main: Callable[[Lifecycle], Awaitable[None]], *, read
     except StartupError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 1
-    except LostError as error:
+    except ResourceLostError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return EXIT_LOST
     except OSError as error:

@@ -61,12 +61,14 @@ class OpenFiles:
     def open(self, pooled: "PooledFile") -> File:
         """Open a file of this pool. Raises OSError."""
         path = pooled.path
-        return self._keep(pooled, self.with_room(lambda: self.files.open(path)))
+        return self._keep(pooled, self.open_with_eviction(lambda: self.files.open(path)))
 
     def recreate(self, pooled: "PooledFile") -> None:
         """Create a removed file of this pool again, as a sparse file of zeros, and its folder. Raises OSError."""
         self.files.make_dirs(pooled.path.rpartition("/")[0])
-        self._keep(pooled, self.with_room(lambda: self.files.create(pooled.path, pooled.size_bytes, sparse=True)))
+        self._keep(
+            pooled, self.open_with_eviction(lambda: self.files.create(pooled.path, pooled.size_bytes, sparse=True))
+        )
         self.recreated_count += 1
 
     def adopt(self, file: File) -> "PooledFile":
@@ -82,7 +84,7 @@ class OpenFiles:
             self._close_oldest(len(self._open) - self.open_max, but=pooled)
         return file
 
-    def with_room(self, make: Callable[[], File]) -> File:
+    def open_with_eviction(self, make: Callable[[], File]) -> File:
         """Return the file that `make` opens. If the process has no descriptor left, close pooled files and try again.
 
         Raises:
@@ -137,7 +139,7 @@ class OpenFiles:
         self._was_closed_dirty = False
         return taken
 
-    def take_ripe(self, bytes_min: int, count_max: int) -> "list[PooledFile]":
+    def take_due(self, bytes_min: int, count_max: int) -> "list[PooledFile]":
         """Return the dirty files with at least `bytes_min` unsynced bytes. From now on the pool counts them as synced.
 
         Return an empty list if there are more than `count_max` such files, or if a dirty file was closed.
@@ -232,9 +234,9 @@ class PooledFile:
         """Return an offset from which on there are only zeros."""
         return self._use().data_end(start)
 
-    def open_apart(self) -> File:
+    def open_unpooled(self) -> File:
         """Open the file a second time, outside the pool, for a caller that maps it and closes it."""
-        return self._pool.with_room(lambda: self._pool.files.open(self.path))
+        return self._pool.open_with_eviction(lambda: self._pool.files.open(self.path))
 
     def close(self) -> None:
         """Close the file, which will be removed."""

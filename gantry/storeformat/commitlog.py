@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from gantry.model.record import RECORD_MAGIC_V1, RECORD_MAGIC_V2, peek
 from gantry.runtime.files import Memory
-from gantry.storeformat.mark import StoreManifest
+from gantry.storeformat.manifest import StoreManifest
 from gantry.storeformat.resync import (
     NO_MARK,
     Landmark,

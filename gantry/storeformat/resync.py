@@ -26,7 +26,7 @@ from gantry.model.record import (
     peek,
 )
 from gantry.runtime.files import Memory
-from gantry.storeformat.mark import StoreManifest
+from gantry.storeformat.manifest import StoreManifest
 
 # The magics of both versions begin with the same bytes.
 _MAGIC_START: Final = bytes.fromhex("DAA320")

@@ -18,7 +18,7 @@ from gantry.storeformat.consumequeue import QueueFile, QueueFiles, QueueScan
 from gantry.storeformat.errors import BrokenFileError, NotAStoreError, StoreFileError, StoreInUseError
 from gantry.storeformat.flushnote import FailedFlush, decode_flush_note
 from gantry.storeformat.indexfile import IndexReader
-from gantry.storeformat.mark import StoreManifest, trusted_mark
+from gantry.storeformat.manifest import StoreManifest, trusted_manifest
 from gantry.storeformat.resync import NO_MARK, LogRecord, examine
 
 OPEN_FILES_MAX: Final = 128
@@ -229,7 +229,7 @@ class StoreReader:
 
     def _load_mark(self) -> tuple[StoreManifest | None, BrokenFileError | None]:
         try:
-            return trusted_mark(StoreManifest.load(self.files, self.root), has_abort=self.has_abort), None
+            return trusted_manifest(StoreManifest.load(self.files, self.root), has_abort=self.has_abort), None
         except BrokenFileError as error:
             return None, error
 

@@ -23,7 +23,7 @@ from gantry.remoting.command import RemotingCommand
 from gantry.runtime.clock import Clock, SystemClock
 from gantry.runtime.descriptors import PROCESS_DESCRIPTORS, DescriptorBudget, share_descriptors
 from gantry.runtime.environment import raise_descriptor_limit
-from gantry.runtime.errors import LostError, StartupError, describe_os_error
+from gantry.runtime.errors import ResourceLostError, StartupError, describe_os_error
 from gantry.runtime.files import FileSystem
 from gantry.runtime.hostport import is_loopback
 from gantry.runtime.lifecycle import Lifecycle
@@ -63,7 +63,7 @@ async def run(settings: BrokerSettings, given: Collection[str], lifecycle: Lifec
 
     Raises:
         StartupError: A port or the store is already in use, the disk refuses a write, or a file can't be read.
-        LostError: Another broker has taken the store, or the store's folder is gone.
+        ResourceLostError: Another broker has taken the store, or the store's folder is gone.
     """
     files, clock = OsFileSystem(), SystemClock()
     kept = load_kept_settings(files, settings.store_path_root_dir)
@@ -148,7 +148,7 @@ def _save_and_close(broker: Broker, store: MessageStore) -> None:
     is_clean = store.stop()
     lost_reason = store.lost_reason()
     if lost_reason is not None:
-        raise LostError(f"{lost_reason}; this broker has written nothing since it noticed, and ends")
+        raise ResourceLostError(f"{lost_reason}; this broker has written nothing since it noticed, and ends")
     if not is_clean:
         log.warning("the store could not be closed in order; the next start recovers it")
 

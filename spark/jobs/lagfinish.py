@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from gantry.model.lag import severity
-from gantry.model.lagpast import LagPoint, behind_since
+from gantry.model.laghistory import LagPoint, behind_since
 from spark.datasource.brokers.owners import OWNERS, GroupOwners, owners_of_queue, owners_of_topic, read_owners
 from spark.datasource.options import SURVEY, read_options
 from spark.jobs.arguments import Arguments, source_options

@@ -13,7 +13,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from gantry.model.lagpast import WRITTEN_EVERY
+from gantry.model.laghistory import WRITTEN_EVERY
 from spark.jobs.arguments import Window
 from spark.jobs.job import Job, Work
 from spark.jobs.running import main

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from gantry.cli.stack.supervisor import how_it_ended
+from gantry.cli.stack.supervisor import describe_exit
 from gantry.runtime.telemetry import logger
 from spark.classarchive import archive_folder
 from spark.master import is_local_master
@@ -250,7 +250,7 @@ async def _judge(worker: Worker, run: Run, path: Path, doing: "asyncio.Future[in
         code = await worker.wait()
         # A worker that ends with code 0 before it answers has not done this run.
         said = last_said(path)
-        reason = f"its process {how_it_ended(code)}" + (f"; the last line of its log: {said}" if said else "")
+        reason = f"its process {describe_exit(code)}" + (f"; the last line of its log: {said}" if said else "")
         return Ended(run, ending_of(code or 1), reason)
     return Ended(run, ending_of(code), last_said(path))
 

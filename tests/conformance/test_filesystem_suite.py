@@ -280,12 +280,12 @@ def test_a_lock_is_held_once_until_it_is_released(place):
 def test_a_lock_knows_whether_its_file_is_there(place):
     files, root = place
     lock = files.lock(f"{root}/lock")
-    assert lock.is_there()
+    assert lock.is_current()
     files.remove(f"{root}/lock")
-    assert not lock.is_there()
+    assert not lock.is_current()
     other = files.lock(f"{root}/lock")
-    assert not lock.is_there()
-    assert other.is_there()
+    assert not lock.is_current()
+    assert other.is_current()
     lock.release()
     other.release()
 
@@ -293,7 +293,7 @@ def test_a_lock_knows_whether_its_file_is_there(place):
 def test_a_folder_stays_locked_when_its_files_are_removed(place):
     files, root = place
     lock = files.lock_dir(root)
-    assert lock.is_there()
+    assert lock.is_current()
     with pytest.raises(AlreadyLockedError):
         files.lock_dir(root)
     files.lock(f"{root}/lock").release()

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from gantry.runtime.rng import Rng
 from gantry.storeformat.layout import file_name
-from gantry.storeformat.mark import StoreManifest
+from gantry.storeformat.manifest import StoreManifest
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import PutStatus, RecoveryReport
 from tests.support.memfilesystem import MemFileSystem

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from gantry.runtime.rng import Rng
-from gantry.storeformat.mark import StoreManifest
+from gantry.storeformat.manifest import StoreManifest
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import PutStatus, RecoveryReport
 from tests.support.memfilesystem import MemFileSystem

@@ -11,8 +11,7 @@ from services.gateway.db.engine import Database
 from services.gateway.db.models import AuditEntry
 from services.gateway.db.repositories import Actor, AuditRepository, TopicRepository
 from services.gateway.metrics import GatewayMetrics
-from services.gateway.usecases.audit import retention
-from services.gateway.usecases.audit.retention import AuditTidy
+from services.gateway.usecases.audit.retention import AuditRetention
 from services.gateway.usecases.metadata import Metadata
 
 ALICE = Actor("k-alice")
@@ -21,9 +20,9 @@ KEEP_DAYS = 90
 
 
 @pytest.fixture
-def tidy(database: Database, monkeypatch: pytest.MonkeyPatch) -> AuditTidy:
-    monkeypatch.setattr(retention, "PAUSE_S", 0.0)
-    return AuditTidy(Metadata(database), GatewayMetrics(), clock=SystemClock(), keep_days=KEEP_DAYS)
+def retention(database: Database, monkeypatch: pytest.MonkeyPatch) -> AuditRetention:
+    monkeypatch.setattr("services.gateway.usecases.audit.retention.PAUSE_S", 0.0)
+    return AuditRetention(Metadata(database), GatewayMetrics(), clock=SystemClock(), keep_days=KEEP_DAYS)
 
 
 async def make_older(database: Database, days: float) -> None:
@@ -45,17 +44,17 @@ async def rows_of(database: Database, kind: str | None = None, name: str | None 
 
 
 async def test_old_rows_are_deleted_in_small_transactions_and_young_ones_stay(
-    database: Database, tidy: AuditTidy
+    database: Database, retention: AuditRetention
 ) -> None:
     await record(database, "group", "BUSY", 50)
     await record(database, "key", "k1", 3)
     await make_older(database, KEEP_DAYS + 1)
     await record(database, "group", "BUSY", 4)
     await make_older(database, KEEP_DAYS - 1)
-    assert await tidy.round(rows=7) == 53
+    assert await retention.round(rows=7) == 53
     assert len(await rows_of(database, "group", "BUSY")) == 4
     assert await rows_of(database, "key", "k1") == []
-    assert await tidy.round(rows=7) == 0
+    assert await retention.round(rows=7) == 0
 
 
 async def test_a_page_never_deletes_more_than_its_rows(database: Database) -> None:
@@ -69,7 +68,7 @@ async def test_a_page_never_deletes_more_than_its_rows(database: Database) -> No
 
 
 async def test_the_last_row_of_a_name_stays_and_its_versions_are_never_reused(
-    database: Database, tidy: AuditTidy
+    database: Database, retention: AuditRetention
 ) -> None:
     async with database.transaction() as session:
         topics = TopicRepository(session)
@@ -82,7 +81,7 @@ async def test_the_last_row_of_a_name_stays_and_its_versions_are_never_reused(
         assert await TopicRepository(session).forget("T", deleting.version)
     last_version = deleting.version
     await make_older(database, KEEP_DAYS + 1)
-    assert await tidy.round(rows=2) == 5
+    assert await retention.round(rows=2) == 5
     assert [row.action for row in await rows_of(database, "topic", "T")] == ["topic.delete"]
     async with database.transaction() as session:
         made = await TopicRepository(session).put("T", CONFIG, actor=ALICE)
@@ -90,5 +89,5 @@ async def test_the_last_row_of_a_name_stays_and_its_versions_are_never_reused(
 
 
 async def test_without_a_retention_nothing_is_deleted(database: Database) -> None:
-    tidy = AuditTidy(Metadata(database), GatewayMetrics(), clock=SystemClock(), keep_days=0)
-    await tidy.run()
+    retention = AuditRetention(Metadata(database), GatewayMetrics(), clock=SystemClock(), keep_days=0)
+    await retention.run()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gantry.client.backlog import UNIT_ROW, Backlog, HeadQuery
+from gantry.client.backlog import UNIT_ROW, Backlog, FirstUnconsumedQuery
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import BrokerError, NoAnswerError, NoRouteError
 from gantry.client.settings import ClientSettings
@@ -80,8 +80,13 @@ async def test_first_messages_by_filter(backlog: tuple[Backlog, Peer, BrokerProc
     begun_ms = time.time_ns() // 1_000_000
     await send(peer, 1, "blue")
     blue = (tags_code("blue"),)
-    queries = [HeadQuery("T", 0, 3), HeadQuery("T", 0, 3, blue), HeadQuery("T", 1, 0), HeadQuery("U", 0, 0)]
-    heads = await calls.heads("broker-a", queries * 100)
+    queries = [
+        FirstUnconsumedQuery("T", 0, 3),
+        FirstUnconsumedQuery("T", 0, 3, blue),
+        FirstUnconsumedQuery("T", 1, 0),
+        FirstUnconsumedQuery("U", 0, 0),
+    ]
+    heads = await calls.first_unconsumed("broker-a", queries * 100)
     assert len(heads) == 400
     first, wanted, empty, unknown = heads[:4]
     assert (first.queue_offset, first.max_offset) == (3, 701)
@@ -107,17 +112,17 @@ async def test_committed_offsets_and_a_deleted_topic(backlog: tuple[Backlog, Pee
     await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, ext={"topic": "T"})
     with pytest.raises(BrokerError, match="TOPIC_NOT_EXIST"):
         await calls.units(QUEUE, 2)
-    (head,) = await calls.heads("broker-a", [HeadQuery("T", 0, 2)])
+    (head,) = await calls.first_unconsumed("broker-a", [FirstUnconsumedQuery("T", 0, 2)])
     assert (head.error, head.max_offset) == ("topic[T] not exist", None)
     broker.kill()
     with pytest.raises(NoAnswerError):
-        await calls.heads("broker-a", [HeadQuery("T", 0, 2)])
+        await calls.first_unconsumed("broker-a", [FirstUnconsumedQuery("T", 0, 2)])
 
 
 async def _answers(calls: Backlog) -> bool:
     try:
         await calls._engine.route("T", refresh=True)  # The broker comes back on another port.
-        await calls.heads("broker-a", [HeadQuery("T", 0, 2)])
+        await calls.first_unconsumed("broker-a", [FirstUnconsumedQuery("T", 0, 2)])
     except (NoAnswerError, NoRouteError):
         return False
     return True

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from gantry.cli.store import app, iso_time
 from gantry.model.compression import Compression, compress
 from gantry.runtime.osfilesystem import OsFileSystem
-from gantry.storeformat.mark import StoreManifest
+from gantry.storeformat.manifest import StoreManifest
 from tests.support.storebuilder import StoreBuilder
 
 MAIN = "from gantry.cli.main import main; main()"

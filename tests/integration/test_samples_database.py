@@ -21,7 +21,7 @@ from services.gateway.metrics import GatewayMetrics
 from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.sampling.blocks import BlockWriter
 from services.gateway.usecases.sampling.lagseries import LagSeries
-from services.gateway.usecases.sampling.retention import SampleTidy
+from services.gateway.usecases.sampling.retention import SampleRetention
 from services.gateway.usecases.sampling.rounds import Sample
 from services.gateway.usecases.sampling.sampler import Sampler, moment_of, stored_block
 from spark.lagsamples import read_samples
@@ -70,8 +70,8 @@ class Cluster:
                 await samples.end_round(at, took_ms=5, missing=away)
 
 
-def tidy_of(database: Database, now: datetime, **settings: Any) -> SampleTidy:
-    return SampleTidy(
+def retention_of(database: Database, now: datetime, **settings: Any) -> SampleRetention:
+    return SampleRetention(
         Metadata(database),
         GatewayMetrics(),
         worker=InlineWorker(),
@@ -82,7 +82,7 @@ def tidy_of(database: Database, now: datetime, **settings: Any) -> SampleTidy:
 
 async def tidied(database: Database, now: datetime, **settings: Any) -> int:
     """Run all pending pieces; return their number."""
-    tidy = tidy_of(database, now, **settings)
+    tidy = retention_of(database, now, **settings)
     pieces = 0
     while await tidy.piece():
         pieces += 1
@@ -187,7 +187,7 @@ async def test_a_merged_block_does_not_say_between_which_samples_nothing_moved(
         return set(table.column("looked_at").to_pylist())
 
     assert len(looked() - {None}) > 40
-    tidy = tidy_of(pooled, NOON + DAY + 2 * HOUR)
+    tidy = retention_of(pooled, NOON + DAY + 2 * HOUR)
     # The merge may stop anywhere, because rounds take precedence.
     for _ in range(5):
         assert await tidy.piece()
@@ -203,7 +203,7 @@ async def test_a_failing_piece_leaves_samples_intact(
     async def fails(*_: object) -> None:
         raise RuntimeError("no")
 
-    tidy = tidy_of(pooled, NOON + DAY + HOUR)
+    tidy = retention_of(pooled, NOON + DAY + HOUR)
     await tidy.piece()  # The rounds.
     with monkeypatch.context() as broken:
         broken.setattr(SampleRepository, "add", fails)
@@ -266,9 +266,9 @@ async def test_samples_kept_for_a_day_are_deleted_after_it(pooled: Database, own
 
 async def test_pieces_are_short_and_run_when_they_are_due(pooled: Database) -> None:
     await Cluster(pooled, "broker-a").rounds(range(240))
-    tidy = tidy_of(pooled, NOON + DAY + 2 * HOUR)
+    tidy = retention_of(pooled, NOON + DAY + 2 * HOUR)
     clock = FakeClock(millis(NOON + DAY + 2 * HOUR))
-    tidy = SampleTidy(
+    tidy = SampleRetention(
         Metadata(pooled), GatewayMetrics(), worker=InlineWorker(), clock=clock, raw_hours=24, keep_days=90
     )
     await tidy.round()
@@ -361,7 +361,7 @@ class StubLook:
         self.thorough: list[set[str]] = []
         self.sampler = Sampler(
             *(self, self, Metadata(database), GatewayMetrics()),  # type: ignore[arg-type]
-            tidy=tidy_of(database, NOON),
+            retention=retention_of(database, NOON),
             worker=InlineWorker(),
             series=LagSeries(series_max=9),
             clock=self.clock,

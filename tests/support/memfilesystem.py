@@ -39,7 +39,7 @@ class _MemLock:
         self._path = path
         self._node = files.find(path)
 
-    def is_there(self) -> bool:
+    def is_current(self) -> bool:
         return self._files.find(self._path) is self._node
 
     def release(self) -> None:

@@ -9,7 +9,7 @@ from gantry.model.message import encode_properties
 from gantry.model.record import encode_blank, encode_record
 from gantry.runtime.files import FileSystem
 from gantry.storeformat import layout
-from gantry.storeformat.mark import StoreManifest
+from gantry.storeformat.manifest import StoreManifest
 
 HOST = pack_host(Address("10.0.0.5", 10911))
 STORED_AT_MS = 1_700_000_000_000

@@ -179,12 +179,12 @@ class Supervisor:
                 with suppress(OSError):  # The log may have been deleted together with the missing folder.
                     reason = f": {child.spec.log.last_line()}"
                 self._on_change()
-                self._say(f"{child.spec.name} {how_it_ended(code)} and is not restarted{reason}. {advice}")
+                self._say(f"{child.spec.name} {describe_exit(code)} and is not restarted{reason}. {advice}")
                 return
             lived_ms = self._clock.monotonic_ms() - began_ms
             child.restarts = 1 if lived_ms >= RESTARTS_RESET_AFTER_MS else child.restarts + 1
             pause_s = restart_pause_s(child.restarts)
-            self._say(f"{child.spec.name} {how_it_ended(code)}: restarting it in {pause_s:g} s")
+            self._say(f"{child.spec.name} {describe_exit(code)}: restarting it in {pause_s:g} s")
             self._on_change()
             await self._restart(child, pause_s)
 
@@ -239,7 +239,7 @@ def restart_pause_s(restarts: int) -> float:
     return float(min(RESTART_PAUSE_MAX_S, RESTART_PAUSE_MIN_S * 2 ** min(restarts - 1, 16)))
 
 
-def how_it_ended(code: int) -> str:
+def describe_exit(code: int) -> str:
     """Return a description of a process's exit code."""
     if code >= 0:
         return f"ended with code {code}"

@@ -8,7 +8,7 @@ TAGS_CODES_MAX = 16_384
 """The maximum number of tags codes in all queries of one request."""
 
 
-class HeadQuery(JsonBody, kw_only=True):
+class FirstUnconsumedQuery(JsonBody, kw_only=True):
     """One queue, the offset to start at, and the tags codes of the group's subscription. Null means all messages."""
 
     offset: int
@@ -17,13 +17,13 @@ class HeadQuery(JsonBody, kw_only=True):
     topic: str
 
 
-class HeadQueries(JsonBody, kw_only=True):
+class FirstUnconsumedQueries(JsonBody, kw_only=True):
     """The body of the request."""
 
-    queries: list[HeadQuery]
+    queries: list[FirstUnconsumedQuery]
 
 
-class QueueHead(JsonBody, kw_only=True):
+class FirstUnconsumedResult(JsonBody, kw_only=True):
     """The first message found in one queue. An unknown number is null."""
 
     error: str | None = None
@@ -47,10 +47,10 @@ class QueueHead(JsonBody, kw_only=True):
     tags_code: int | None = None
 
 
-class QueueHeads(JsonBody, kw_only=True):
+class FirstUnconsumedResults(JsonBody, kw_only=True):
     """The body of the response. The heads are in the order of the queries."""
 
     broker_name: str
-    heads: list[QueueHead]
+    heads: list[FirstUnconsumedResult]
     now_ms: int
     """The time of the broker's clock (ms), which also gives the store times."""

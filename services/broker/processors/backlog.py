@@ -11,10 +11,10 @@ from gantry.remoting.aio.channel import Channel, Handler
 from gantry.remoting.bodies.backlog import (
     HEAD_QUERIES_MAX,
     TAGS_CODES_MAX,
-    HeadQueries,
-    HeadQuery,
-    QueueHead,
-    QueueHeads,
+    FirstUnconsumedQueries,
+    FirstUnconsumedQuery,
+    FirstUnconsumedResult,
+    FirstUnconsumedResults,
 )
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
@@ -56,13 +56,13 @@ class _Look:
 
     __slots__ = ("heads", "left", "offset", "queries")
 
-    def __init__(self, queries: list[HeadQuery]) -> None:
+    def __init__(self, queries: list[FirstUnconsumedQuery]) -> None:
         self.queries = queries
-        self.heads: list[QueueHead] = []
+        self.heads: list[FirstUnconsumedResult] = []
         self.offset: int | None = None
         self.left = SCANNED_UNITS_MAX
 
-    def add(self, head: QueueHead) -> None:
+    def add(self, head: FirstUnconsumedResult) -> None:
         """Finish a query with its result."""
         self.heads.append(head)
         self.offset = None
@@ -94,7 +94,7 @@ class BacklogProcessor:
         return replying_to_refusals(
             {
                 code.GANTRY_UNITS: self.units,
-                code.GANTRY_HEADS: self.heads,
+                code.GANTRY_FIRST_UNCONSUMED: self.heads,
             }
         )
 
@@ -126,7 +126,7 @@ class BacklogProcessor:
     async def heads(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """900002: return the first message at or after an offset that passes a filter, for each of many queues."""
         _check("body bytes", len(request.body_bytes), 0, BODY_BYTES_MAX)
-        queries = HeadQueries.decode(request.body_bytes).queries
+        queries = FirstUnconsumedQueries.decode(request.body_bytes).queries
         _check("queries", len(queries), 0, HEAD_QUERIES_MAX)
         for number, query in enumerate(queries):
             _check(f"queries[{number}].queueId", query.queue_id, 0, _INT64_MAX)
@@ -135,7 +135,9 @@ class BacklogProcessor:
         look = _Look(queries)
         while not await read_cold(self._cold, channel, lambda: self._look(look), turns=self._turns):
             pass
-        body = QueueHeads(broker_name=self._identity.name, heads=look.heads, now_ms=self._clock.now_ms()).encode()
+        body = FirstUnconsumedResults(
+            broker_name=self._identity.name, heads=look.heads, now_ms=self._clock.now_ms()
+        ).encode()
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
 
     def _next_units(self, header: UnitsHeader, count: int, parts: list[UnitRows]) -> UnitRows | None:
@@ -166,12 +168,12 @@ class BacklogProcessor:
             self._turns.spend(cost / _SLICE_SCANNED)
         return len(look.heads) == len(look.queries)
 
-    def _look_on(self, look: _Look, query: HeadQuery, limit: int) -> int:
+    def _look_on(self, look: _Look, query: FirstUnconsumedQuery, limit: int) -> int:
         """Examine up to `limit` units of a query. Return the cost in units."""
         try:
             self._require_queue(query.topic, query.queue_id)
         except RefusalError as error:
-            look.add(QueueHead(error=error.remark))
+            look.add(FirstUnconsumedResult(error=error.remark))
             return _HEAD_COST
         codes = None if query.tags_codes is None else frozenset(query.tags_codes)
         offset = query.offset if look.offset is None else look.offset
@@ -187,8 +189,10 @@ class BacklogProcessor:
         look.left -= scanned
         return cost
 
-    def _head(self, query: HeadQuery, found: FirstMessage) -> QueueHead:
-        head = QueueHead(min_offset=found.min_offset, max_offset=found.max_offset, scanned_to=found.scanned_to)
+    def _head(self, query: FirstUnconsumedQuery, found: FirstMessage) -> FirstUnconsumedResult:
+        head = FirstUnconsumedResult(
+            min_offset=found.min_offset, max_offset=found.max_offset, scanned_to=found.scanned_to
+        )
         unit = found.unit
         if unit is None:
             return head

@@ -10,7 +10,7 @@ from typing import cast
 from gantry.model.message import PropertyName
 from gantry.model.record import CRC_PROPERTY_BYTES
 from gantry.runtime.files import Memory
-from gantry.storeformat.mark import StoreManifest
+from gantry.storeformat.manifest import StoreManifest
 from gantry.storeformat.resync import examine
 
 # Size, queue id, queue offset and physical offset, at their positions in every record (message record, first 36 bytes).

@@ -5,13 +5,13 @@ from typing import Any
 from gantry.client.backlog import Backlog
 from gantry.runtime.workers import ThreadWorker
 from services.gateway.core import Core, Feature
-from services.gateway.usecases.audit.retention import AuditTidy
+from services.gateway.usecases.audit.retention import AuditRetention
 from services.gateway.usecases.configs.reconciler import KindReconciler, Reconciler
 from services.gateway.usecases.consuming.subscriptionmirror import Mirror
 from services.gateway.usecases.sampling.lagseries import LagSeries
-from services.gateway.usecases.sampling.retention import SampleTidy
+from services.gateway.usecases.sampling.retention import SampleRetention
 from services.gateway.usecases.sampling.sampler import Sampler
-from services.gateway.usecases.sampling.survey import SampleLook
+from services.gateway.usecases.sampling.survey import SampleSurvey
 
 
 def reconciliation_feature(core: Core) -> Feature:
@@ -42,15 +42,15 @@ def subscription_mirror_feature(core: Core) -> Feature:
 def audit_retention_feature(core: Core) -> Feature:
     """Delete old rows of the audit trail."""
     keep_days = core.settings.audit_keep_days
-    tidy = AuditTidy(core.metadata, core.metrics, clock=core.clock, keep_days=keep_days)
-    return Feature(background={"audit_tidy": tidy.run})
+    retention = AuditRetention(core.metadata, core.metrics, clock=core.clock, keep_days=keep_days)
+    return Feature(background={"audit_retention": retention.run})
 
 
 def lag_sample_feature(core: Core) -> Feature:
     """Sample the offsets of all groups, so that lag has a history."""
     settings, metrics, clock = core.settings, core.metrics, core.clock
     worker = ThreadWorker("gateway.samples")
-    look = SampleLook(
+    survey = SampleSurvey(
         Backlog(core.engine),
         core.topic_kind,
         core.brokers,
@@ -58,7 +58,7 @@ def lag_sample_feature(core: Core) -> Feature:
         connected=core.consumers.subscribed_topics,
         clock=clock,
     )
-    tidy = SampleTidy(
+    retention = SampleRetention(
         core.metadata,
         metrics,
         worker=worker,
@@ -67,11 +67,11 @@ def lag_sample_feature(core: Core) -> Feature:
         keep_days=settings.sample_keep_days,
     )
     sampler = Sampler(
-        look,
+        survey,
         core.brokers,
         core.metadata,
         metrics,
-        tidy=tidy,
+        retention=retention,
         worker=worker,
         clock=clock,
         series=LagSeries(series_max=settings.lag_series_max),

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from gantry.client.answers import read_body
-from gantry.client.backlog import Backlog, HeadQuery
+from gantry.client.backlog import Backlog, FirstUnconsumedQuery
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import BrokerError, ClientError, NoAnswerError
 from gantry.model.group import SubscriptionData, SubscriptionGroup
@@ -256,7 +256,7 @@ async def _ask_clock(engine: ClientEngine, backlog: Backlog, broker: str, topic:
     """Return a broker's skew; None if the request fails or is unknown to the broker. No other number depends on it."""
     asked_ms = engine.clock.now_ms()
     try:
-        (head,) = await backlog.heads(broker, [HeadQuery(topic, 0, _BEYOND)])
+        (head,) = await backlog.first_unconsumed(broker, [FirstUnconsumedQuery(topic, 0, _BEYOND)])
     except ClientError:
         return None
     return skew_of(head.now_ms, asked_ms=asked_ms, answered_ms=engine.clock.now_ms())

@@ -33,7 +33,7 @@ from gantry.model.record import (
     decode_head,
     parse_head,
 )
-from gantry.storeformat.mark import StoreManifest
+from gantry.storeformat.manifest import StoreManifest
 from spark.datasource.columns.bytecolumns import Bytes, Int64s, Octets, cut, hosts, micros, stored_ids, windows
 from spark.datasource.columns.propertycolumns import split_properties
 from spark.datasource.columns.recordbounds import EVERYTHING, Bounds, Damage, RowFilter

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from gantry.client.answers import read_body
-from gantry.client.backlog import UNIT_ROW, Backlog, Head, HeadQuery
+from gantry.client.backlog import UNIT_ROW, Backlog, FirstUnconsumed, FirstUnconsumedQuery
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import BrokerError, ClientError, NoAnswerError, NotServedError
 from gantry.model.errors import RecordError
@@ -61,10 +61,10 @@ class Question:
             return f"the group's filter has {count} tags, at most {TAGS_CODES_MAX} can be asked for"
         return self.wanted.error
 
-    def query(self) -> HeadQuery:
+    def query(self) -> FirstUnconsumedQuery:
         """Return the query for the broker."""
         assert self.position.start is not None, self.position
-        return HeadQuery(self.position.topic, self.position.queue_id, self.position.start, self.wanted.codes)
+        return FirstUnconsumedQuery(self.position.topic, self.position.queue_id, self.position.start, self.wanted.codes)
 
 
 @dataclass(frozen=True, repr=False)
@@ -153,7 +153,10 @@ async def ask(engine: ClientEngine, broker: str, questions: Sequence[Question]) 
 
 
 def _answered_row(
-    question: Question, heads: Mapping[HeadQuery, Head], failure: str | None, tags: Mapping[Region, Tags]
+    question: Question,
+    heads: Mapping[FirstUnconsumedQuery, FirstUnconsumed],
+    failure: str | None,
+    tags: Mapping[Region, Tags],
 ) -> tuple[Any, ...]:
     head = None if question.error is not None else heads.get(question.query())
     error = question.error or (failure if head is None else None)
@@ -161,16 +164,19 @@ def _answered_row(
 
 
 async def _ask_heads(
-    backlog: Backlog, broker: str, queries: Sequence[HeadQuery]
-) -> tuple[dict[HeadQuery, Head], str | None]:
+    backlog: Backlog, broker: str, queries: Sequence[FirstUnconsumedQuery]
+) -> tuple[dict[FirstUnconsumedQuery, FirstUnconsumed], str | None]:
     """Return the answers, and the reason why other answers are missing."""
-    heads: dict[HeadQuery, Head] = {}
+    heads: dict[FirstUnconsumedQuery, FirstUnconsumed] = {}
     try:
         async with asyncio.timeout(HEADS_TIMEOUT_MS / 1_000):
             for part in chunks(queries, HEAD_QUERIES_MAX):
-                heads.update(zip(part, await backlog.heads(broker, part), strict=True))
+                heads.update(zip(part, await backlog.first_unconsumed(broker, part), strict=True))
     except NotServedError:
-        return heads, f"broker {broker} does not know request {int(RequestCode.GANTRY_HEADS)}, so it can't say"
+        return (
+            heads,
+            f"broker {broker} does not know request {int(RequestCode.GANTRY_FIRST_UNCONSUMED)}, so it can't say",
+        )
     except ClientError as error:
         return heads, f"broker {broker}: {error}"
     except TimeoutError:
@@ -180,7 +186,7 @@ async def _ask_heads(
 
 
 def head_row(
-    question: Question, head: Head | None = None, *, error: str | None = None, tags: Tags | None = None
+    question: Question, head: FirstUnconsumed | None = None, *, error: str | None = None, tags: Tags | None = None
 ) -> tuple[Any, ...]:
     """Return a row in the order of the schema."""
     position = question.position

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from gantry.client.backlog import Backlog, Head, HeadQuery
+from gantry.client.backlog import Backlog, FirstUnconsumed, FirstUnconsumedQuery
 from gantry.client.consumer.offsets import Offsets
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import BrokerUnavailableError, ClientError, NotServedError
@@ -27,7 +27,7 @@ Checked = dict[MessageQueue, tuple[QueueAt, Ends]]
 class Answers:
     """The answers of brokers. Questions to brokers that do not know the request are missing."""
 
-    heads: dict[Question, Head] = field(default_factory=dict)
+    heads: dict[Question, FirstUnconsumed] = field(default_factory=dict)
     away: dict[str, str] = field(default_factory=dict)
     """The brokers that did not answer, with the error."""
 
@@ -52,9 +52,9 @@ async def ask_messages(engine: ClientEngine, asked: Iterable[Question]) -> Answe
         by_broker.setdefault(question[0].broker_name, {})[question] = None
 
     async def ask(broker: str, asked: list[Question]) -> None:
-        queries = [HeadQuery(queue.topic, queue.queue_id, offset) for queue, offset in asked]
+        queries = [FirstUnconsumedQuery(queue.topic, queue.queue_id, offset) for queue, offset in asked]
         try:
-            answers.heads.update(zip(asked, await Backlog(engine).heads(broker, queries), strict=True))
+            answers.heads.update(zip(asked, await Backlog(engine).first_unconsumed(broker, queries), strict=True))
         except NotServedError:
             pass
         except ClientError as error:
@@ -154,5 +154,5 @@ def _is_left_out(queue: MessageQueue, at: QueueAt, found: TopicQueues) -> bool:
     return readable is not None and queue.queue_id not in readable and not at.is_gone
 
 
-def _mark(head: Head) -> Mark | None:
+def _mark(head: FirstUnconsumed) -> Mark | None:
     return None if head.physical_offset is None else Mark(head.physical_offset, head.stored_at_ms)

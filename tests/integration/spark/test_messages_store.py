@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from gantry.runtime.osfilesystem import OsFileSystem
 from gantry.storeformat import layout
 from gantry.storeformat.errors import NotAStoreError, StoreFileError, StoreInUseError
-from gantry.storeformat.mark import StoreManifest
+from gantry.storeformat.manifest import StoreManifest
 from spark.datasource.dataloss import DataLossError
 from spark.datasource.options import OptionError, read_options
 from spark.datasource.schema import BY_KIND

@@ -48,7 +48,7 @@ class DerivedSync:
 
     def ripe_job(self) -> Job | None:
         """Return the job that syncs a few files with many unsynced bytes; None if there are none, or too many."""
-        ripe = self._pool.take_ripe(self._bytes_min, SYNCED_EACH_MAX)
+        ripe = self._pool.take_due(self._bytes_min, SYNCED_EACH_MAX)
         if not ripe:
             return None
         files = self._pool.hold(ripe)

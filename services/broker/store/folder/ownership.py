@@ -78,7 +78,7 @@ class Ownership:
         if self.lost is not None:
             return False
         lock = self._lock
-        return lock is None or _is_there(lock) or self._look()
+        return lock is None or _is_current(lock) or self._look()
 
     def _look(self) -> bool:
         with self._mutex:
@@ -112,9 +112,9 @@ class Ownership:
         folder_lock, lock = self._folder_lock, self._lock
         assert folder_lock is not None
         assert lock is not None
-        if not _is_there(folder_lock):
+        if not _is_current(folder_lock):
             return f"the store's folder was moved or removed: {self._root}"
-        if _is_there(lock):
+        if _is_current(lock):
             return None  # Another thread has created it again.
         try:
             self._lock_file()
@@ -139,9 +139,9 @@ class Ownership:
             self._files.write(self._path, LOCK_CONTENT)
 
 
-def _is_there(lock: FileLock) -> bool:
+def _is_current(lock: FileLock) -> bool:
     try:
-        return lock.is_there()
+        return lock.is_current()
     except OSError:
         return True  # The path can't be followed now. That is no sign of another owner, and prevents changes by path.
 

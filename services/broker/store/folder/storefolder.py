@@ -3,7 +3,7 @@
 - The folder itself and `lock` in it: both are locked while a broker runs on the store (ownership.py). RocketMQ's
   brokers lock the same byte of the file. The folder's lock still holds if somebody removes the file.
 - `abort`: exists from the start to an orderly stop, so its presence at start means a crash; holds the process id.
-- `config/gantry.json`: Gantry's mark (gantry.storeformat.mark).
+- `config/gantry.json`: Gantry's mark (gantry.storeformat.manifest).
 - `config/gantry-flush`: why the last broker could not flush the store (gantry.storeformat.flushnote).
 - `config/gantry-deletions.json`: which records in the log belong to deleted topics (deletedtopics.py).
 
@@ -22,7 +22,7 @@ id of an Apache RocketMQ broker, X the log's end at Gantry's stop.
 
     RocketMQ crashed              Q         stopped at X            RocketMQ
     RocketMQ ran after Gantry's
-    crash, and stopped in order   -         running                 RocketMQ (`trusted_mark`)
+    crash, and stopped in order   -         running                 RocketMQ (`trusted_manifest`)
 
 A start does not change an existing `abort` file until the mark says "running". If the mark says "running" without an
 `abort` file, the start removes the mark before it writes its own `abort` file. Until recovery is done, a crash of this
@@ -59,7 +59,7 @@ from gantry.storeformat.layout import (
     decode_confirm_offset,
     parse_file_name,
 )
-from gantry.storeformat.mark import DerivedState, StoreManifest, opened_mark, trusted_mark
+from gantry.storeformat.manifest import DerivedState, StoreManifest, opened_manifest, trusted_manifest
 from services.broker.store.errors import StoreFormatError
 from services.broker.store.folder.deletedtopics import DeletedTopics
 from services.broker.store.folder.ownership import OwnedFiles, Ownership
@@ -104,7 +104,7 @@ class StoreFolder:
         self._abort_found: bytes | None = None
         self.is_clean = True
         self.failed_flush: FailedFlush | None = None
-        self.found_mark: StoreManifest | None = None
+        self.found_manifest: StoreManifest | None = None
         self.mark = StoreManifest()
         self.deleted = DeletedTopics(self.files, root)
 
@@ -127,14 +127,14 @@ class StoreFolder:
         self._abort_found = None if self.is_clean else files.read(self._abort)
         if not self.is_clean and files.exists(self._note_path):
             self.failed_flush = decode_flush_note(files.read(self._note_path))
-        self.found_mark = trusted_mark(self._read_mark(is_repair=is_repair), has_abort=not self.is_clean)
-        self.mark = self.found_mark or StoreManifest()
+        self.found_manifest = trusted_manifest(self._read_manifest(is_repair=is_repair), has_abort=not self.is_clean)
+        self.mark = self.found_manifest or StoreManifest()
         self.deleted.load(is_ours=self.is_ours)
 
     @property
     def is_ours(self) -> bool:
         """Return whether the last broker on the store was Gantry; then the checkpoint is Gantry's, too (see above)."""
-        mark = self.found_mark
+        mark = self.found_manifest
         if mark is None:
             return False
         if self.is_clean or mark.clean_stop_offset is None:
@@ -146,11 +146,11 @@ class StoreFolder:
 
         The checkpoint's confirm offset counts only if the checkpoint is Gantry's.
         """
-        if self.found_mark is None or not self.is_ours:
+        if self.found_manifest is None or not self.is_ours:
             return ConfirmOffset(0, is_proven=False)
         confirmed, stop = (
             decode_confirm_offset(self._checkpoint(), log_end=self._log_end()),
-            self.found_mark.clean_stop_offset,
+            self.found_manifest.clean_stop_offset,
         )
         return confirmed if stop is None else confirmed._replace(offset=min(confirmed.offset, stop))
 
@@ -159,7 +159,7 @@ class StoreFolder:
         listed = self._files.list_files(f"{self.root}/{COMMIT_LOG_DIR}")
         return max((start + size for name, size in listed if (start := parse_file_name(name)) is not None), default=0)
 
-    def _read_mark(self, *, is_repair: bool) -> StoreManifest | None:
+    def _read_manifest(self, *, is_repair: bool) -> StoreManifest | None:
         try:
             return StoreManifest.load(self.files, self.root)
         except NewerFormatError as error:
@@ -193,7 +193,7 @@ class StoreFolder:
         if self.is_clean:
             if self.is_ours:
                 self._dump(replace(self.mark, abort_process_id=process_id))
-            elif self.found_mark is not None:
+            elif self.found_manifest is not None:
                 # Beside Gantry's abort file, the mark would say that Gantry crashed and that RocketMQ's records are
                 # damaged.
                 self._files.remove(self._mark_path)
@@ -226,7 +226,7 @@ class StoreFolder:
         """Write the mark, and update the deletions after recovery, before the first record is appended."""
         log_end = report.log_end_offset
         self.deleted.settle(report.log_min_offset, log_end)
-        opened = opened_mark(self.found_mark, log_end=log_end, record_checksum=record_checksum)
+        opened = opened_manifest(self.found_manifest, log_end=log_end, record_checksum=record_checksum)
         self.mark = replace(opened, opened_offset=log_end, opened_derived=derived)
         if self._has_broken_mark:
             # A copy: until the new mark exists, a start must find the broken one and reject it.

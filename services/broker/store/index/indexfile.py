@@ -99,7 +99,7 @@ class IndexFile:
             at = self._entries_at + self.count * INDEX_ENTRY_BYTES
             allocated = allocate_ahead(self._pooled, 0, at, step_max=at, unit=MAPPED_UNIT_BYTES)
             try:
-                mapped = self.file or MappedFile(0, self._pooled.open_apart())
+                mapped = self.file or MappedFile(0, self._pooled.open_unpooled())
             except OSError as error:
                 raise StoreFullError(self._pooled.path, error, action="extended") from error
             # Dispatch reads a slot for each new entry, anywhere in the table; a slot that is not in memory would stop

@@ -216,7 +216,7 @@ class IndexService:
     def _new_file(self, name: str) -> IndexFile:
         path = f"{self._folder}/{name}"
         try:
-            made = self._pool.with_room(lambda: make_file(self._files, path, self._size, sparse=True))
+            made = self._pool.open_with_eviction(lambda: make_file(self._files, path, self._size, sparse=True))
         except OSError as error:
             raise StoreFullError(path, error) from error
         current = self._file(name, self._pool.adopt(made))

@@ -28,7 +28,7 @@ from gantry.runtime.failpoints import Failpoint, hit
 from gantry.runtime.files import FileSystem
 from gantry.runtime.workers import Worker
 from gantry.storeformat.layout import COMMIT_LOG_DIR
-from gantry.storeformat.mark import StoreManifest
+from gantry.storeformat.manifest import StoreManifest
 from services.broker.store.errors import FileNotReadyError, StoreFullError, StoreWriteError
 from services.broker.store.files.allocation import allocate_ahead
 from services.broker.store.files.mappedfile import MappedFile, is_gone

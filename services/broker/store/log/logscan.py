@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from gantry.model.record import BLANK_BYTES_MIN, RECORD_BYTES_MIN, RecordHead, peek
-from gantry.storeformat.mark import StoreManifest
+from gantry.storeformat.manifest import StoreManifest
 from gantry.storeformat.resync import examine, is_filler, resume_after_damage
 from services.broker.store.files.mappedfile import MappedFile
 from services.broker.store.files.mappedfilequeue import MappedFileQueue

@@ -52,7 +52,7 @@ class QueueFiles(FileSequence[QueueFile]):
         path = self.path_of(start)
         try:
             pooled = self._pool.adopt(
-                self._pool.with_room(lambda: make_file(self._files, path, self.file_size, sparse=True))
+                self._pool.open_with_eviction(lambda: make_file(self._files, path, self.file_size, sparse=True))
             )
         except OSError as error:
             raise StoreFullError(path, error) from error

@@ -15,7 +15,7 @@
 from gantry.model.record import BLANK_BYTES_MIN, RECORD_MAGIC_V1, RECORD_MAGIC_V2, peek
 from gantry.runtime.telemetry import logger
 from gantry.storeformat.layout import UNIT_SIZE_BYTES, Checkpoint, ConfirmOffset
-from gantry.storeformat.mark import DerivedState
+from gantry.storeformat.manifest import DerivedState
 from gantry.storeformat.resync import examine, is_filler
 from services.broker.store.durability.checkpoint import StoreCheckpoint
 from services.broker.store.folder.storefolder import StoreFolder

@@ -24,7 +24,7 @@ RETRY_S: Final = 60.0
 PAUSE_S: Final = 0.1
 
 
-class AuditTidy:
+class AuditRetention:
     """Deletes old rows.
 
     Concurrency: one task runs it.
@@ -44,8 +44,8 @@ class AuditTidy:
         if self._leadership is None:
             return
         while True:
-            is_tidy = await self._run_round(self._leadership)
-            await asyncio.sleep(INTERVAL_S if is_tidy else RETRY_S)
+            is_done = await self._run_round(self._leadership)
+            await asyncio.sleep(INTERVAL_S if is_done else RETRY_S)
 
     async def round(self, *, rows: int = PAGE_ROWS) -> int:
         """Delete all old rows, `rows` at a time; return their number. Raises ProblemError (503)."""

@@ -139,7 +139,7 @@ class Kind(Protocol[ObservedState]):
         """Record the brokers that hold the name or should hold it, whether they are up or not."""
         ...
 
-    def known_homes(self, name: str) -> frozenset[str]:
+    def known_broker_sets(self, name: str) -> frozenset[str]:
         """Return the brokers that this gateway's routes name for it, however old the routes are."""
         ...
 
@@ -238,9 +238,9 @@ class TopicKind:
         if not change.allow_hiding:
             await self._hidden_messages.check(name, change, base, asked, held=held)
 
-    def known_homes(self, name: str) -> frozenset[str]:
+    def known_broker_sets(self, name: str) -> frozenset[str]:
         """Return the brokers that routes and declarations name for a topic."""
-        return self._engine.known_homes(name)
+        return self._engine.known_broker_sets(name)
 
     def unknown_problem(self, name: str) -> ProblemError:
         """Return the problem (404) for a topic that does not exist."""
@@ -248,7 +248,7 @@ class TopicKind:
 
     def declare(self, name: str, settings: DesiredSettings[TopicConfig], homes: Sequence[str]) -> None:
         """Set the queues that the producers' routes use for ordering keys."""
-        self._engine.declare_queues(name, _write_queues(name, settings, homes))
+        self._engine.set_desired_queues(name, _write_queues(name, settings, homes))
 
     async def after_put(self, name: str, settings: DesiredSettings[TopicConfig], homes: Sequence[str]) -> None:
         """Set the queues for ordering keys, and update the list of ordered topics on name servers."""
@@ -352,7 +352,7 @@ class GroupKind:
     ) -> None:
         """Do nothing: a group holds no messages."""
 
-    def known_homes(self, name: str) -> frozenset[str]:
+    def known_broker_sets(self, name: str) -> frozenset[str]:
         """Return an empty set: no route names a group."""
         return frozenset()
 

@@ -112,7 +112,7 @@ class Presence(Generic[ObservedState]):
 
     def problem_of(self, name: str, row: RowState, asked: BrokerAnswers[ObservedState]) -> ProblemError:
         """Return the problem for a name that the caller has looked up in Postgres and on brokers."""
-        homes = self._kind.known_homes(name)
+        homes = self._kind.known_broker_sets(name)
         evidence = Evidence(
             row, has=list(asked.answers), answered=asked.answered, silent=list(asked.failures), homes=homes
         )

@@ -150,7 +150,7 @@ class Lookup:
     async def _homes(self, topic: str) -> Iterable[str]:
         """Return the brokers that may hold messages of a topic: those of the route, and known homes that are down."""
         route = await self._reader.route(topic)
-        return {data.broker_name for data in route.queue_datas} | self._engine.known_homes(topic)
+        return {data.broker_name for data in route.queue_datas} | self._engine.known_broker_sets(topic)
 
     async def _by_stored_id(self, stored_id: str) -> tuple[StoredMessage, str]:
         address, physical_offset = decode_stored_id(stored_id)

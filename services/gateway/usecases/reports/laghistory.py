@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from gantry.model.errors import InvalidValueError
-from gantry.model.lagpast import POINTS_MAX, STEPS, WRITTEN_EVERY, LagPoint, Seen, add_up, choose_step
+from gantry.model.laghistory import POINTS_MAX, STEPS, WRITTEN_EVERY, LagPoint, Seen, add_up, choose_step
 from gantry.model.sampleblock import Block, Kind, Pair, SampleBlockError, decode_block
 from gantry.model.samplepair import PairQueues, read_full, read_pair
 from gantry.runtime.clock import Clock

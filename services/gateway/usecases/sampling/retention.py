@@ -47,7 +47,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 R = TypeVar("R")
 
 
-class SampleTidy:
+class SampleRetention:
     """Thins out and deletes samples.
 
     Concurrency: called by the sampler's task, on the gateway that leads.

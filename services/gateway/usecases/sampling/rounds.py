@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from gantry.client.backlog import Head
+from gantry.client.backlog import FirstUnconsumed
 from gantry.model.errors import InvalidExpressionError
 from gantry.model.group import TAG_EXPRESSION, parse_tag_expression
 
@@ -147,7 +147,7 @@ def find_search(
     return max(start, known.reached) if known.reached < extent.max_offset else None
 
 
-def search_result(head: Head | None, begun_at: int, codes: Codes, now_ms: int) -> HeadSearchResult:
+def search_result(head: FirstUnconsumed | None, begun_at: int, codes: Codes, now_ms: int) -> HeadSearchResult:
     """Return the result of a search that began at an offset; `head` is None if the search did not finish."""
     if head is None:
         # A search from any later offset would take as long again.

@@ -23,9 +23,9 @@ from services.gateway.usecases.cluster.brokers import Brokers, no_broker
 from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.sampling.blocks import BlockWriter, Plan
 from services.gateway.usecases.sampling.lagseries import LagSeries
-from services.gateway.usecases.sampling.retention import SampleTidy
+from services.gateway.usecases.sampling.retention import SampleRetention
 from services.gateway.usecases.sampling.rounds import EVERYTHING, Filter, Sample, filter_of
-from services.gateway.usecases.sampling.survey import SampleLook, Subscribed
+from services.gateway.usecases.sampling.survey import SampleSurvey, Subscribed
 
 log = logger("gateway.samples")
 
@@ -42,22 +42,22 @@ class Sampler:
 
     def __init__(
         self,
-        look: SampleLook,
+        survey: SampleSurvey,
         brokers: Brokers,
         metadata: Metadata,
         metrics: GatewayMetrics,
         *,
-        tidy: SampleTidy,
+        retention: SampleRetention,
         worker: Worker,
         series: LagSeries,
         clock: Clock,
         interval_ms: int,
     ) -> None:
-        self._survey = look
+        self._survey = survey
         self._brokers = brokers
         self._metadata = metadata
         self._metrics = metrics
-        self._tidy = tidy
+        self._retention = retention
         self._worker = worker
         self._series = series
         self._clock = clock
@@ -106,7 +106,7 @@ class Sampler:
             raise no_broker()
         self._writers = {broker: self._writers.get(broker) or BlockWriter() for broker in sets}
         thorough = {broker for broker, writer in self._writers.items() if writer.is_whole_due(began_ms)}
-        samples, missing = await self._survey.look(sets, subscribed, thorough=thorough)
+        samples, missing = await self._survey.survey(sets, subscribed, thorough=thorough)
         clusters = {broker: data.cluster for broker, data in sets.items()}
         away = list(missing)
         self._metrics.lag = await self._in_thread(lambda: self._series.add_up(samples, away, clusters, now_ms).render())
@@ -123,7 +123,7 @@ class Sampler:
         self._metrics.count("sample_rounds")
         self._metrics.gauges["sample_round_seconds"] = took_ms / 1_000
         self._metrics.gauges["sample_brokers_missing"] = float(len(missing))
-        await self._tidy.round()
+        await self._retention.round()
 
     async def _subscribed(self) -> Subscribed:
         async with self._metadata.transaction() as session:

@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Collection, Container, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gantry.client.backlog import Backlog, Head, HeadQuery
+from gantry.client.backlog import Backlog, FirstUnconsumed, FirstUnconsumedQuery
 from gantry.client.errors import BrokerError, ClientError, NotServedError
 from gantry.model import names
 from gantry.model.route import BrokerData
@@ -106,11 +106,11 @@ class _HeadSearch:
     filter: Filter
     is_moved: bool
 
-    def to_query(self) -> HeadQuery:
-        return HeadQuery(self.pair[1], self.queue_id, self.offset, self.filter.codes)
+    def to_query(self) -> FirstUnconsumedQuery:
+        return FirstUnconsumedQuery(self.pair[1], self.queue_id, self.offset, self.filter.codes)
 
 
-class SampleLook:
+class SampleSurvey:
     """Surveys all brokers, and keeps the results between surveys.
 
     Attributes:
@@ -146,7 +146,7 @@ class SampleLook:
         self.states = {}
         self._committed_in = {}
 
-    async def look(
+    async def survey(
         self, sets: Mapping[str, BrokerData], subscribed: Subscribed, *, thorough: Container[str] | None = None
     ) -> tuple[list[Sample], list[str]]:
         """Return the samples, and the names of the brokers that did not answer. A broker's failure raises nothing.
@@ -320,7 +320,9 @@ class SampleLook:
         try:
             for start in range(0, len(queues), _QUERIES_AT_ONCE):
                 part = queues[start : start + _QUERIES_AT_ONCE]
-                heads = await self._backlog.heads(broker, [HeadQuery(*queue, _BEYOND) for queue in part])
+                heads = await self._backlog.first_unconsumed(
+                    broker, [FirstUnconsumedQuery(*queue, _BEYOND) for queue in part]
+                )
                 for (topic, queue_id), head in zip(part, heads, strict=True):
                     if head.min_offset is not None and head.max_offset is not None:
                         extents.setdefault(topic, {})[queue_id] = Extent(head.min_offset, head.max_offset)
@@ -346,10 +348,10 @@ class SampleLook:
         """Search for first unconsumed messages and keep the results; a failed request affects only its own queues."""
         for start in range(0, len(asks), _QUERIES_AT_ONCE):
             part = asks[start : start + _QUERIES_AT_ONCE]
-            heads: list[Head] | list[None]
+            heads: list[FirstUnconsumed] | list[None]
             try:
                 async with asyncio.timeout(SEARCH_TIMEOUT_S):
-                    heads = await self._backlog.heads(broker, [ask.to_query() for ask in part])
+                    heads = await self._backlog.first_unconsumed(broker, [ask.to_query() for ask in part])
             except TimeoutError:
                 heads = [None] * len(part)
                 self._metrics.count("sample_searches_given_up", len(part))

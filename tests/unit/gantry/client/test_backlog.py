@@ -2,7 +2,7 @@
 
 import pytest
 
-from gantry.client.backlog import UNIT_ROW, Backlog, Head, HeadQuery, Units
+from gantry.client.backlog import UNIT_ROW, Backlog, FirstUnconsumed, FirstUnconsumedQuery, Units
 from gantry.client.errors import (
     BrokerError,
     BrokerUnavailableError,
@@ -14,7 +14,7 @@ from gantry.client.errors import (
 from gantry.model.message import MessageQueue
 from gantry.model.route import BrokerData
 from gantry.remoting import bodies
-from gantry.remoting.bodies.backlog import HeadQueries, QueueHead, QueueHeads
+from gantry.remoting.bodies.backlog import FirstUnconsumedQueries, FirstUnconsumedResult, FirstUnconsumedResults
 from gantry.remoting.bodies.queuestates import QueueState, QueueStates
 from gantry.remoting.codes import RequestCode
 from gantry.remoting.headers.backlog import UnitsHeader
@@ -39,7 +39,7 @@ def broker(transport):
 
 
 def answered(request, heads):
-    return ok(request, body=QueueHeads(broker_name="a", heads=heads, now_ms=99).encode())
+    return ok(request, body=FirstUnconsumedResults(broker_name="a", heads=heads, now_ms=99).encode())
 
 
 async def test_units_come_with_the_queues_limits(backlog, broker, transport):
@@ -82,22 +82,27 @@ async def test_arguments_that_can_not_be(backlog):
         backlog.units(QUEUE, -1),
         backlog.units(QUEUE, 0, count=0),
         backlog.units(QUEUE, 0, count=4_097),
-        backlog.first_unconsumed("a", [HeadQuery("T", 0, -1)]),
-        backlog.first_unconsumed("a", [HeadQuery("T", -1, 0)]),
-        backlog.first_unconsumed("a", [HeadQuery("T", 0, 0, tuple(range(16_385)))]),
+        backlog.first_unconsumed("a", [FirstUnconsumedQuery("T", 0, -1)]),
+        backlog.first_unconsumed("a", [FirstUnconsumedQuery("T", -1, 0)]),
+        backlog.first_unconsumed("a", [FirstUnconsumedQuery("T", 0, 0, tuple(range(16_385)))]),
     ):
         with pytest.raises(InvalidArgumentError):
             await call
 
 
 async def test_a_head_is_the_message_that_the_broker_found(backlog, broker):
-    found = QueueHead(
+    found = FirstUnconsumedResult(
         min_offset=1, max_offset=9, scanned_to=4, queue_offset=4, physical_offset=400, size=50, tags_code=7,
         stored_at=1_000, expires_at=5_000, expires_at_is_earliest=True,
     )  # fmt: skip
-    broker(RequestCode.GANTRY_HEADS, lambda request: answered(request, [found, QueueHead(error="no such topic")]))
-    head, failed = await backlog.first_unconsumed("a", [HeadQuery("T", 0, 2), HeadQuery("U", 0, 0, (5,))])
-    assert head == Head(
+    broker(
+        RequestCode.GANTRY_FIRST_UNCONSUMED,
+        lambda request: answered(request, [found, FirstUnconsumedResult(error="no such topic")]),
+    )
+    head, failed = await backlog.first_unconsumed(
+        "a", [FirstUnconsumedQuery("T", 0, 2), FirstUnconsumedQuery("U", 0, 0, (5,))]
+    )
+    assert head == FirstUnconsumed(
         min_offset=1, max_offset=9, queue_offset=4, physical_offset=400, size=50, tags_code=7, stored_at_ms=1_000,
         expires_at_ms=5_000, expires_at_is_earliest=True, error=None, now_ms=99,
     )  # fmt: skip
@@ -106,33 +111,41 @@ async def test_a_head_is_the_message_that_the_broker_found(backlog, broker):
 
 async def test_any_number_of_queries_in_requests_of_a_limited_size(backlog, broker, transport):
     def answer(request):
-        queries = HeadQueries.decode(request.body_bytes).queries
-        return answered(request, [QueueHead(queue_offset=query.offset) for query in queries])
+        queries = FirstUnconsumedQueries.decode(request.body_bytes).queries
+        return answered(request, [FirstUnconsumedResult(queue_offset=query.offset) for query in queries])
 
-    broker(RequestCode.GANTRY_HEADS, answer)
+    broker(RequestCode.GANTRY_FIRST_UNCONSUMED, answer)
     assert await backlog.first_unconsumed("a", []) == []
-    heads = await backlog.first_unconsumed("a", [HeadQuery("T", 0, number) for number in range(600)])
+    heads = await backlog.first_unconsumed("a", [FirstUnconsumedQuery("T", 0, number) for number in range(600)])
     assert [head.queue_offset for head in heads] == list(range(600))
     many = tuple(range(10_000))
-    heads = await backlog.first_unconsumed("a", [HeadQuery("T", 0, number, many) for number in range(3)])
+    heads = await backlog.first_unconsumed("a", [FirstUnconsumedQuery("T", 0, number, many) for number in range(3)])
     assert [head.queue_offset for head in heads] == [0, 1, 2]
-    sent = [HeadQueries.decode(request.body_bytes).queries for request in transport.sent(RequestCode.GANTRY_HEADS)]
+    sent = [
+        FirstUnconsumedQueries.decode(request.body_bytes).queries
+        for request in transport.sent(RequestCode.GANTRY_FIRST_UNCONSUMED)
+    ]
     assert [len(queries) for queries in sent] == [256, 256, 88, 1, 1, 1]
 
 
 async def test_a_search_continues_where_the_broker_stopped(backlog, broker, transport):
     def answer(request):
         heads = []
-        for query in HeadQueries.decode(request.body_bytes).queries:
+        for query in FirstUnconsumedQueries.decode(request.body_bytes).queries:
             to = min(query.offset + 40, 100)
             found = to if query.queue_id == 0 and to == 80 else None
-            heads.append(QueueHead(min_offset=0, max_offset=100, scanned_to=to, queue_offset=found))
+            heads.append(FirstUnconsumedResult(min_offset=0, max_offset=100, scanned_to=to, queue_offset=found))
         return answered(request, heads)
 
-    broker(RequestCode.GANTRY_HEADS, answer)
-    heads = await backlog.first_unconsumed("a", [HeadQuery("T", 0, 0), HeadQuery("T", 1, 0), HeadQuery("T", 2, 90)])
+    broker(RequestCode.GANTRY_FIRST_UNCONSUMED, answer)
+    heads = await backlog.first_unconsumed(
+        "a", [FirstUnconsumedQuery("T", 0, 0), FirstUnconsumedQuery("T", 1, 0), FirstUnconsumedQuery("T", 2, 90)]
+    )
     assert [(head.queue_offset, head.error) for head in heads] == [(80, None), (None, None), (None, None)]
-    sent = [HeadQueries.decode(request.body_bytes).queries for request in transport.sent(RequestCode.GANTRY_HEADS)]
+    sent = [
+        FirstUnconsumedQueries.decode(request.body_bytes).queries
+        for request in transport.sent(RequestCode.GANTRY_FIRST_UNCONSUMED)
+    ]
     assert [[query.offset for query in queries] for queries in sent] == [[0, 0, 90], [40, 40], [80]]
 
 
@@ -140,21 +153,23 @@ async def test_a_search_whose_filter_matches_nothing_ends(backlog, broker, trans
     monkeypatch.setattr("gantry.client.backlog.HEAD_ROUNDS_MAX", 3)
 
     def answer(request):
-        queries = HeadQueries.decode(request.body_bytes).queries
-        return answered(request, [QueueHead(max_offset=10**9, scanned_to=query.offset + 5) for query in queries])
+        queries = FirstUnconsumedQueries.decode(request.body_bytes).queries
+        return answered(
+            request, [FirstUnconsumedResult(max_offset=10**9, scanned_to=query.offset + 5) for query in queries]
+        )
 
-    broker(RequestCode.GANTRY_HEADS, answer)
-    (head,) = await backlog.first_unconsumed("a", [HeadQuery("T", 0, 7, (5,))])
+    broker(RequestCode.GANTRY_FIRST_UNCONSUMED, answer)
+    (head,) = await backlog.first_unconsumed("a", [FirstUnconsumedQuery("T", 0, 7, (5,))])
     assert head.error == "no message that the filter lets through from offset 7 up to 22; given up"
     assert (head.queue_offset, head.max_offset) == (None, 10**9)
-    assert len(transport.sent(RequestCode.GANTRY_HEADS)) == 3
+    assert len(transport.sent(RequestCode.GANTRY_FIRST_UNCONSUMED)) == 3
 
 
 async def test_invalid_heads_are_refused(backlog, broker):
-    for body in (b"", b"{}", QueueHeads(broker_name="a", heads=[], now_ms=1).encode()):
-        broker(RequestCode.GANTRY_HEADS, lambda request, body=body: ok(request, body=body))
+    for body in (b"", b"{}", FirstUnconsumedResults(broker_name="a", heads=[], now_ms=1).encode()):
+        broker(RequestCode.GANTRY_FIRST_UNCONSUMED, lambda request, body=body: ok(request, body=body))
         with pytest.raises(BrokerError, match="its answer can't be read"):
-            await backlog.first_unconsumed("a", [HeadQuery("T", 0, 0)])
+            await backlog.first_unconsumed("a", [FirstUnconsumedQuery("T", 0, 0)])
 
 
 async def test_a_broker_that_does_not_support_a_request(backlog):
@@ -162,7 +177,7 @@ async def test_a_broker_that_does_not_support_a_request(backlog):
         await backlog.units(QUEUE, 0)
     assert (raised.value.code, raised.value.request_code, raised.value.address) == (3, 900_001, "a:10911")
     with pytest.raises(NotServedError, match="900002"):
-        await backlog.first_unconsumed("a", [HeadQuery("T", 0, 0)])
+        await backlog.first_unconsumed("a", [FirstUnconsumedQuery("T", 0, 0)])
 
 
 async def test_missing_brokers_and_topics(backlog, transport, cluster):
@@ -175,7 +190,7 @@ async def test_missing_brokers_and_topics(backlog, transport, cluster):
         await backlog.units(MessageQueue("Nobody", "a", 0), 0)
     transport.down("a:10911")
     with pytest.raises(ConnectionFailedError):
-        await backlog.first_unconsumed("a", [HeadQuery("T", 0, 0)])
+        await backlog.first_unconsumed("a", [FirstUnconsumedQuery("T", 0, 0)])
 
 
 async def test_committed_offsets_by_group(backlog, broker):

@@ -221,7 +221,7 @@ async def test_a_key_of_a_declared_broker_set_without_a_route_waits_for_it(produ
     brokers()
     cluster.topic("T", "a")
     del cluster.registered["b"]
-    engine.declare_queues("T", {"a": 2, "b": 2})
+    engine.set_desired_queues("T", {"a": 2, "b": 2})
     outcomes = set()
     for number in range(20):
         try:

@@ -198,7 +198,7 @@ async def test_one_cluster_request_serves_many_topics(engine, cluster, transport
 
 async def test_declared_queues_count_for_keys(engine, cluster):
     cluster.topic("T", "a")
-    engine.declare_queues("T", {"a": 2, "b": 3})
+    engine.set_desired_queues("T", {"a": 2, "b": 3})
     info = await engine.publish_info("T")
     assert [queue.broker_name for queue in info.ordering_queues] == ["a", "a", "b", "b", "b"]
     engine.forget_topic("T")

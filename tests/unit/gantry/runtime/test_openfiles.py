@@ -71,8 +71,8 @@ def test_dirty_files_are_listed_once_with_their_bytes(files):
     a.write(0, bytes(60))
     b.write(0, bytes(60))
     c.allocate(0, 10)
-    assert pool.take_ripe(100, 1) == [a]
-    assert pool.take_ripe(0, 1) == [], "too many"
+    assert pool.take_due(100, 1) == [a]
+    assert pool.take_due(0, 1) == [], "too many"
     dirty = pool.take_dirty()
     assert (set(dirty.files), dirty.was_closed) == ({b, c}, False)
     assert not pool.take_dirty().files
@@ -83,7 +83,7 @@ def test_a_file_closed_while_dirty_is_listed_until_everything_is_synced(files):
     a, b = pooled(pool, "ab")
     a.write(0, b"x")
     b.write(0, b"x")
-    assert pool.take_ripe(0, 9) == [], "a sync of single files may not show a failed write-back any more"
+    assert pool.take_due(0, 9) == [], "a sync of single files may not show a failed write-back any more"
     assert pool.take_dirty().was_closed
     b.read(0, 1)
     a.read(0, 1)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gantry.model.record import encode_blank
 from gantry.storeformat.commitlog import LogScan
-from gantry.storeformat.mark import StoreManifest
+from gantry.storeformat.manifest import StoreManifest
 from gantry.storeformat.scan import StoreReader
 from tests.support.memfilesystem import MemFileSystem
 from tests.support.storebuilder import StoreBuilder

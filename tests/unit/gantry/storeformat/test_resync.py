@@ -1,6 +1,6 @@
 from gantry.model.record import encode_blank
 from gantry.storeformat import resync
-from gantry.storeformat.mark import StoreManifest
+from gantry.storeformat.manifest import StoreManifest
 from gantry.storeformat.resync import (
     NO_MARK,
     Landmark,

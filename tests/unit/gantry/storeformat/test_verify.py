@@ -4,7 +4,7 @@ import pytest
 
 from gantry.storeformat import findings, layout
 from gantry.storeformat.findings import Report, Result, Severity
-from gantry.storeformat.mark import StoreManifest
+from gantry.storeformat.manifest import StoreManifest
 from gantry.storeformat.scan import StoreReader
 from gantry.storeformat.verify import verify
 from tests.support.memfilesystem import MemFileSystem

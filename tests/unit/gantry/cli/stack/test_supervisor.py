@@ -4,7 +4,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from gantry.cli.stack.supervisor import Child, ProcessSpec, how_it_ended, restart_pause_s, stop_groups
+from gantry.cli.stack.supervisor import Child, ProcessSpec, describe_exit, restart_pause_s, stop_groups
 
 
 def child(name: str, rank: int) -> Child:
@@ -20,9 +20,9 @@ def test_pauses_double_up_to_half_a_minute() -> None:
 
 
 def test_an_exit_code_is_described() -> None:
-    assert how_it_ended(0) == "ended with code 0"
-    assert how_it_ended(-signal.SIGKILL) == "was ended by SIGKILL"
-    assert how_it_ended(-63) == "was ended by signal 63"
+    assert describe_exit(0) == "ended with code 0"
+    assert describe_exit(-signal.SIGKILL) == "was ended by SIGKILL"
+    assert describe_exit(-63) == "was ended by signal 63"
 
 
 def test_processes_stop_by_rank_and_not_in_start_order() -> None:

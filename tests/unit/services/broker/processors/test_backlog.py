@@ -32,7 +32,7 @@ async def units(unit: BrokerUnit, **changes: object) -> RemotingCommand:
 
 async def heads(unit: BrokerUnit, *queries: Any) -> RemotingCommand:
     rows = [{"topic": "T", "queueId": 0, "offset": 0, "tagsCodes": None} | query for query in queries]
-    return await unit.ask(RequestCode.GANTRY_HEADS, body=json.dumps({"queries": rows}).encode())
+    return await unit.ask(RequestCode.GANTRY_FIRST_UNCONSUMED, body=json.dumps({"queries": rows}).encode())
 
 
 async def send(unit: BrokerUnit, count: int, tag: str = "red", queue_id: int = 0) -> None:
@@ -201,9 +201,9 @@ class TestHeads:
             ([{"queueId": -1}], 29, "queries[0].queueId=-1: is not within 0 and"),
             ([{"tagsCodes": [1] * 10_000}] * 2, 29, "tagsCodes=20000: is not within 0 and 16384"),
             ([{"topic": "x" * 4_200}] * 256, 29, "body bytes="),
-            ([{"offset": "x"}], 1, "body HeadQueries at queries[0].offset: "),
-            ([{"tagsCodes": ["x"]}], 1, "body HeadQueries at queries[0].tagsCodes[0]: "),
-            ([{"topic": None}], 1, "body HeadQueries at queries[0].topic: "),
+            ([{"offset": "x"}], 1, "body FirstUnconsumedQueries at queries[0].offset: "),
+            ([{"tagsCodes": ["x"]}], 1, "body FirstUnconsumedQueries at queries[0].tagsCodes[0]: "),
+            ([{"topic": None}], 1, "body FirstUnconsumedQueries at queries[0].topic: "),
         ],
     )
     async def test_invalid_fields_of_heads_are_refused(
@@ -215,4 +215,4 @@ class TestHeads:
     async def test_no_queries_return_no_heads(self, unit: BrokerUnit) -> None:
         assert json.loads((await heads(unit)).body_bytes)["heads"] == []
         for body in (b"", b"[]", b"{}", b"{broken"):
-            assert (await unit.ask(RequestCode.GANTRY_HEADS, body=body)).code == 1
+            assert (await unit.ask(RequestCode.GANTRY_FIRST_UNCONSUMED, body=body)).code == 1

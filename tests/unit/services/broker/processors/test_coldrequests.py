@@ -15,7 +15,7 @@ import pytest
 import structlog
 
 from gantry.model.record import decode_record, iter_records
-from gantry.remoting.bodies.backlog import HeadQueries, HeadQuery
+from gantry.remoting.bodies.backlog import FirstUnconsumedQueries, FirstUnconsumedQuery
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from gantry.runtime.workers import InlineWorker
@@ -271,10 +271,12 @@ async def test_reads_over_a_cold_and_a_hot_file_answer_as_from_memory(name: str,
 async def test_heads_and_runtime_info_are_the_same_cold_and_hot():
     async with Cold() as unit:
         await unit.filled()
-        queries = HeadQueries(queries=[HeadQuery(topic="T", queue_id=0, offset=offset) for offset in (0, 3, 19)])
-        hot = await unit.ask(RequestCode.GANTRY_HEADS, body=queries.encode())
+        queries = FirstUnconsumedQueries(
+            queries=[FirstUnconsumedQuery(topic="T", queue_id=0, offset=offset) for offset in (0, 3, 19)]
+        )
+        hot = await unit.ask(RequestCode.GANTRY_FIRST_UNCONSUMED, body=queries.encode())
         async with everything_cold(unit):
-            cold = await unit.ask(RequestCode.GANTRY_HEADS, body=queries.encode())
+            cold = await unit.ask(RequestCode.GANTRY_FIRST_UNCONSUMED, body=queries.encode())
             figures = await unit.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
         assert cold.body_bytes.split(b"nowMs")[0] == hot.body_bytes.split(b"nowMs")[0]
         earliest_ms = decode_record(unit.records[0]).stored_at_ms

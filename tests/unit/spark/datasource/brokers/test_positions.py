@@ -8,7 +8,7 @@ from pyspark.sql.datasource import EqualTo
 from gantry.model.group import SubscriptionGroup, parse_tag_expression
 from gantry.model.message import MessageQueue
 from gantry.remoting.bodies import ClientConnection, ConsumerConnection, TopicOffset, TopicStatsTable
-from gantry.remoting.bodies.backlog import HeadQueries, QueueHead, QueueHeads
+from gantry.remoting.bodies.backlog import FirstUnconsumedQueries, FirstUnconsumedResult, FirstUnconsumedResults
 from gantry.remoting.codes import RequestCode, ResponseCode
 from spark.datasource.brokers import survey as surveys
 from spark.datasource.brokers.metadata import Metadata
@@ -94,7 +94,9 @@ async def test_numbers_are_of_one_moment_however_long_the_names_took(engine, a, 
 
 async def test_a_slow_answer_is_no_skew(engine, a, b, transport):
     for broker, ahead_ms in ((a, 0), (b, 7_000)):
-        broker.does({RequestCode.GANTRY_HEADS: heads_at(lambda ahead_ms=ahead_ms: engine.clock.now_ms() + ahead_ms)})
+        broker.does(
+            {RequestCode.GANTRY_FIRST_UNCONSUMED: heads_at(lambda ahead_ms=ahead_ms: engine.clock.now_ms() + ahead_ms)}
+        )
     transport.latency_s.update({a.address: 4.0, b.address: 4.0})
     views = (await find_positions(engine, OPTIONS, Pushed())).survey.views
     assert (views["a"].clock_skew_ms, views["b"].clock_skew_ms) == (0, 7_000)
@@ -114,9 +116,10 @@ def heads_at(now):
 
     def answer(request):
         heads = [
-            QueueHead(min_offset=0, max_offset=0, scanned_to=0) for _ in HeadQueries.decode(request.body_bytes).queries
+            FirstUnconsumedResult(min_offset=0, max_offset=0, scanned_to=0)
+            for _ in FirstUnconsumedQueries.decode(request.body_bytes).queries
         ]
-        return ok(request, body=QueueHeads(broker_name="", heads=heads, now_ms=now()).encode())
+        return ok(request, body=FirstUnconsumedResults(broker_name="", heads=heads, now_ms=now()).encode())
 
     return answer
 

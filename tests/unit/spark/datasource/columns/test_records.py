@@ -15,7 +15,7 @@ from gantry.model.compression import Compression, compress
 from gantry.model.message import StoredMessage
 from gantry.model.propertyname import is_reserved_property
 from gantry.model.record import decode_record, encode_record
-from gantry.storeformat.mark import StoreManifest
+from gantry.storeformat.manifest import StoreManifest
 from spark.datasource.columns.batches import arrow_schema
 from spark.datasource.columns.recordbounds import Bounds, Damage, RowFilter, bounds_of
 from spark.datasource.columns.records import RecordDecoder

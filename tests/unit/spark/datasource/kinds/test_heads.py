@@ -2,12 +2,12 @@
 
 import pytest
 
-from gantry.client.backlog import UNIT_ROW, Head
+from gantry.client.backlog import UNIT_ROW, FirstUnconsumed
 from gantry.model.address import Address, pack_host
 from gantry.model.javahash import java_hash
 from gantry.model.message import encode_properties
 from gantry.model.record import encode_record
-from gantry.remoting.bodies.backlog import HeadQueries, QueueHead, QueueHeads
+from gantry.remoting.bodies.backlog import FirstUnconsumedQueries, FirstUnconsumedResult, FirstUnconsumedResults
 from gantry.remoting.codes import RequestCode, ResponseCode
 from spark.datasource.brokers.metadata import Metadata
 from spark.datasource.brokers.positions import GroupPosition, SurveyedPositions
@@ -45,9 +45,9 @@ def broker(cluster, transport):
     state = {"heads": {}, "units": [], "first": 4, "tags": {}}
 
     def give_heads(request):
-        queries = HeadQueries.decode(request.body_bytes).queries
-        found = [state["heads"].get(query.topic, QueueHead(error="no such topic")) for query in queries]
-        return ok(request, body=QueueHeads(broker_name="a", heads=found, now_ms=99).encode())
+        queries = FirstUnconsumedQueries.decode(request.body_bytes).queries
+        found = [state["heads"].get(query.topic, FirstUnconsumedResult(error="no such topic")) for query in queries]
+        return ok(request, body=FirstUnconsumedResults(broker_name="a", heads=found, now_ms=99).encode())
 
     def give_units(request):
         rows = b"".join(UNIT_ROW.pack(*unit) for unit in state["units"][: int(request.ext_fields["maxUnits"])])
@@ -61,7 +61,7 @@ def broker(cluster, transport):
         return refuse(ResponseCode.SYSTEM_ERROR)(request) if tag is None else ok(request, body=record(tag, offset))
 
     scripts = {
-        RequestCode.GANTRY_HEADS: give_heads,
+        RequestCode.GANTRY_FIRST_UNCONSUMED: give_heads,
         RequestCode.GANTRY_UNITS: give_units,
         RequestCode.VIEW_MESSAGE_BY_ID: view,
     }
@@ -70,7 +70,7 @@ def broker(cluster, transport):
 
 
 async def test_a_head_and_the_tags_after_it(engine, broker, transport):
-    found = QueueHead(
+    found = FirstUnconsumedResult(
         min_offset=0, max_offset=12, scanned_to=6, queue_offset=5, physical_offset=500, size=100,
         tags_code=java_hash("A"), stored_at=7, expires_at=70, expires_at_is_earliest=True,
     )  # fmt: skip
@@ -93,11 +93,14 @@ async def test_a_head_and_the_tags_after_it(engine, broker, transport):
     assert {one["tag"]: one["messages"] for one in rows[0]["tags"]} == {
         "A": 2, "B": 1, None: 1, f"#{java_hash('?')}": 1,
     }  # fmt: skip
-    assert [len(transport.sent(code)) for code in (RequestCode.GANTRY_HEADS, RequestCode.GANTRY_UNITS)] == [1, 1]
+    assert [len(transport.sent(code)) for code in (RequestCode.GANTRY_FIRST_UNCONSUMED, RequestCode.GANTRY_UNITS)] == [
+        1,
+        1,
+    ]
 
 
 async def test_one_queue_without_an_answer_does_not_affect_the_others(engine, broker):
-    broker["heads"]["T"] = QueueHead(min_offset=0, max_offset=10, scanned_to=10)
+    broker["heads"]["T"] = FirstUnconsumedResult(min_offset=0, max_offset=10, scanned_to=10)
     sql = TagFilter.of_expression("SQL92", "a > 1")
     questions = [
         Question(position(topic="Gone"), ALL, is_filter_known=False),
@@ -122,7 +125,7 @@ async def test_a_broker_without_the_requests_is_reported(engine, broker, transpo
 
 
 def test_a_message_that_came_after_planning_is_no_head():
-    late = Head(0, 20, 10, 5, 5, 0, 5, 5, False, None, 99)
+    late = FirstUnconsumed(0, 20, 10, 5, 5, 0, 5, 5, False, None, 99)
     row = as_dict(head_row(Question(position(), ALL, is_filter_known=True), late))
     assert (row["first_offset"], row["first_stored_at"], row["error"]) == (None, None, None)
 

@@ -3,11 +3,11 @@
 import pytest
 from structlog.testing import capture_logs
 
-from gantry.client.backlog import Head
+from gantry.client.backlog import FirstUnconsumed
 from gantry.client.engine import ClientEngine
 from gantry.model.message import MessageQueue
 from gantry.model.route import BrokerData
-from gantry.remoting.bodies.backlog import HeadQueries, QueueHead, QueueHeads
+from gantry.remoting.bodies.backlog import FirstUnconsumedQueries, FirstUnconsumedResult, FirstUnconsumedResults
 from gantry.remoting.bodies.queuestates import QueueState, QueueStates
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
@@ -24,8 +24,8 @@ ANY = Mark(0)
 PLACE = ("T", "broker-a")
 
 
-def head(offset: int | None, held: tuple[int, int], mark: Mark = ANY) -> Head:
-    return Head(*held, offset, mark.physical_offset, 9, 0, mark.stored_at_ms, None, False, None, 0)
+def head(offset: int | None, held: tuple[int, int], mark: Mark = ANY) -> FirstUnconsumed:
+    return FirstUnconsumed(*held, offset, mark.physical_offset, 9, 0, mark.stored_at_ms, None, False, None, 0)
 
 
 def test_a_batch_requests_unknown_marks_only() -> None:
@@ -58,7 +58,7 @@ def test_a_batch_requests_unknown_marks_only() -> None:
         (None, False),
     ],
 )
-def test_another_message_in_place_of_the_last_one_read_is_suspect(there: Head | None, suspect: bool) -> None:
+def test_another_message_in_place_of_the_last_one_read_is_suspect(there: FirstUnconsumed | None, suspect: bool) -> None:
     starts, found = {A: QueueAt(5, last=Mark(900, 50))}, TopicQueues({A: Ends(0, 9)})
     answers = Answers({} if there is None else {(A, 4): there})
     assert find_suspects(starts, found, answers) == ({A} if suspect else set())
@@ -70,7 +70,7 @@ def test_a_queue_is_hidden_only_if_its_broker_says_so() -> None:
     starts, found = {A: QueueAt(5), B: QueueAt(7)}, TopicQueues({A: Ends(0, 9)}, readable={PLACE: frozenset({0})})
     assert find_hidden(starts, found, Answers()) == {}
     assert find_hidden(starts, found, Answers({(B, 7): head(None, (0, 8))})) == {B: Ends(0, 8)}
-    nothing = Head(None, None, None, None, None, None, None, None, False, "topic T has 1 queues", 0)
+    nothing = FirstUnconsumed(None, None, None, None, None, None, None, None, False, "topic T has 1 queues", 0)
     assert find_hidden(starts, found, Answers({(B, 7): nothing})) == {B: Ends(0, 0)}
     found.readable.clear()
     assert find_hidden(starts, found, Answers({(B, 7): nothing})) == {}
@@ -82,11 +82,14 @@ async def test_brokers_without_the_request_and_unreachable_brokers(
     cluster.topic("T", "broker-a", "broker-b", "broker-c")
 
     def heads(request: RemotingCommand) -> Deed:
-        queries = HeadQueries.decode(request.body_bytes).queries
-        found = [QueueHead(queue_offset=each.offset, physical_offset=7, min_offset=0, max_offset=9) for each in queries]
-        return ok(request, body=QueueHeads(broker_name="broker-a", heads=found, now_ms=0).encode())
+        queries = FirstUnconsumedQueries.decode(request.body_bytes).queries
+        found = [
+            FirstUnconsumedResult(queue_offset=each.offset, physical_offset=7, min_offset=0, max_offset=9)
+            for each in queries
+        ]
+        return ok(request, body=FirstUnconsumedResults(broker_name="broker-a", heads=found, now_ms=0).encode())
 
-    cluster.transport.at("broker-a:10911", {RequestCode.GANTRY_HEADS: heads})
+    cluster.transport.at("broker-a:10911", {RequestCode.GANTRY_FIRST_UNCONSUMED: heads})
     cluster.transport.down("broker-c:10911")
     answers = await ask_messages(engine, [(MessageQueue("T", f"broker-{name}", 0), 3) for name in "abc"])
     assert (answers.mark(A, 3), answers.held(A, 3), len(answers.heads)) == (Mark(7), Ends(0, 9), 1)

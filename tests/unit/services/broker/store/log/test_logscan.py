@@ -3,7 +3,7 @@
 import pytest
 
 from gantry.runtime.rng import Rng
-from gantry.storeformat.mark import StoreManifest
+from gantry.storeformat.manifest import StoreManifest
 from gantry.storeformat.scan import StoreReader
 from services.broker.store.files.mappedfilequeue import MappedFileQueue
 from services.broker.store.log.logscan import LogScan

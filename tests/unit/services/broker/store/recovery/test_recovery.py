@@ -6,7 +6,7 @@ from gantry.model.record import decode_record
 from gantry.runtime.rng import Rng
 from gantry.storeformat.flushnote import FailedFlush
 from gantry.storeformat.layout import FILLER_UNIT, Checkpoint, encode_checkpoint, encode_unit, file_name
-from gantry.storeformat.mark import StoreManifest
+from gantry.storeformat.manifest import StoreManifest
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import RecoveryReport
 from tests.support.memfilesystem import MemFileSystem

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gantry.client.backlog import Head
+from gantry.client.backlog import FirstUnconsumed
 from gantry.model.javahash import java_hash
 from services.gateway.usecases.sampling.rounds import (
     EVERYTHING,
@@ -27,7 +27,7 @@ def head(**changed):
         ("queue_offset", "physical_offset", "size", "tags_code", "stored_at_ms", "expires_at_ms", "error")
     )
     facts |= {"min_offset": 10, "max_offset": 100, "expires_at_is_earliest": False, "now_ms": 0}
-    return Head(**{**facts, **changed})
+    return FirstUnconsumed(**{**facts, **changed})
 
 
 def found(begun_at, at, codes=None, at_ms=0):

@@ -10,7 +10,7 @@ from gantry.model.message import MessageQueue
 from gantry.model.sampleblock import Kind
 from gantry.model.topic import TopicConfig
 from gantry.remoting.bodies import ConsumerOffsetWrapper, TopicConfigSerializeWrapper
-from gantry.remoting.bodies.backlog import HeadQueries, QueueHead, QueueHeads
+from gantry.remoting.bodies.backlog import FirstUnconsumedQueries, FirstUnconsumedResult, FirstUnconsumedResults
 from gantry.remoting.bodies.stats import TopicOffset, TopicStatsTable
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.runtime.workers import InlineWorker
@@ -21,10 +21,10 @@ from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.sampling import survey
 from services.gateway.usecases.sampling.blocks import STATE_EVERY_MS, BlockWriter
 from services.gateway.usecases.sampling.lagseries import LagSeries
-from services.gateway.usecases.sampling.retention import SampleTidy
+from services.gateway.usecases.sampling.retention import SampleRetention
 from services.gateway.usecases.sampling.rounds import HEAD_KEPT_MS, UNSEARCHABLE, Filter
 from services.gateway.usecases.sampling.sampler import Sampler
-from services.gateway.usecases.sampling.survey import SampleLook, Subscribed
+from services.gateway.usecases.sampling.survey import SampleSurvey, Subscribed
 from tests.support.scriptedpeer import ok, refuse
 
 NOBODY = Subscribed({}, frozenset())
@@ -44,7 +44,7 @@ class Broker:
             {
                 RequestCode.GET_ALL_CONSUMER_OFFSET: self.offsets,
                 RequestCode.GET_ALL_TOPIC_CONFIG: self.configs,
-                RequestCode.GANTRY_HEADS: self.heads,
+                RequestCode.GANTRY_FIRST_UNCONSUMED: self.heads,
             },
         )
 
@@ -59,8 +59,8 @@ class Broker:
         return ok(request, body=TopicConfigSerializeWrapper(topic_config_table=self.topics).encode())
 
     def heads(self, request):
-        heads = [self.head(query) for query in HeadQueries.decode(request.body_bytes).queries]
-        return ok(request, body=QueueHeads(broker_name=self.name, heads=heads, now_ms=1).encode())
+        heads = [self.head(query) for query in FirstUnconsumedQueries.decode(request.body_bytes).queries]
+        return ok(request, body=FirstUnconsumedResults(broker_name=self.name, heads=heads, now_ms=1).encode())
 
     def head(self, query):
         codes = self.codes[query.topic, query.queue_id]
@@ -69,8 +69,10 @@ class Broker:
         end = len(codes)
         for at in range(query.offset, end):
             if query.tags_codes is None or codes[at] in query.tags_codes:
-                return QueueHead(min_offset=0, max_offset=end, scanned_to=at, queue_offset=at, stored_at=at * 1_000)
-        return QueueHead(min_offset=0, max_offset=end, scanned_to=max(end, query.offset))
+                return FirstUnconsumedResult(
+                    min_offset=0, max_offset=end, scanned_to=at, queue_offset=at, stored_at=at * 1_000
+                )
+        return FirstUnconsumedResult(min_offset=0, max_offset=end, scanned_to=max(end, query.offset))
 
 
 @pytest.fixture
@@ -106,13 +108,13 @@ def connected():
 
 @pytest.fixture
 def look(engine, brokers, metrics, connected, clock):
-    return SampleLook(Backlog(engine), TopicKind(engine), brokers, metrics, connected=connected, clock=clock)
+    return SampleSurvey(Backlog(engine), TopicKind(engine), brokers, metrics, connected=connected, clock=clock)
 
 
 @pytest.fixture
 def see(look, brokers):
     async def see(subscribed=NOBODY, thorough=None):
-        samples, missing = await look.look(await brokers.sets(fresh=True), subscribed, thorough=thorough)
+        samples, missing = await look.survey(await brokers.sets(fresh=True), subscribed, thorough=thorough)
         figures = {
             (sample.group, sample.topic, sample.broker): (
                 sample.max_offsets,
@@ -153,7 +155,7 @@ async def test_the_filter_decides_and_an_unknown_one_gives_no_result(broker, see
 @pytest.fixture
 def served(look, brokers):
     async def served(subscribed=NOBODY):
-        samples, _ = await look.look(await brokers.sets(fresh=True), subscribed)
+        samples, _ = await look.survey(await brokers.sets(fresh=True), subscribed)
         return {sample.topic: sample.is_served for sample in samples if sample.group == "G"}
 
     return served
@@ -253,7 +255,7 @@ async def test_a_topic_without_a_group_is_written_after_a_change_and_every_few_m
     writer = BlockWriter()
 
     async def due(now_ms):
-        samples, _ = await look.look(await brokers.sets(fresh=True), NOBODY)
+        samples, _ = await look.survey(await brokers.sets(fresh=True), NOBODY)
         plan = writer.plan(samples, at_ms=now_ms, now_ms=now_ms)
         if plan is None:
             return []
@@ -316,7 +318,7 @@ async def test_a_foreign_broker_is_sampled_without_times(broker, transport, see)
     transport.at(
         "a:10911",
         {
-            RequestCode.GANTRY_HEADS: refuse(ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
+            RequestCode.GANTRY_FIRST_UNCONSUMED: refuse(ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
             RequestCode.GET_TOPIC_STATS_INFO: lambda request: ok(request, body=table.encode()),
         },
     )
@@ -328,10 +330,10 @@ async def test_a_search_that_takes_too_long_is_suspended_for_a_while(broker, tra
     monkeypatch.setattr(survey, "SEARCH_TIMEOUT_S", 0.5)
 
     def slow(request):
-        queries = HeadQueries.decode(request.body_bytes).queries
+        queries = FirstUnconsumedQueries.decode(request.body_bytes).queries
         return None if any(query.offset < 2**60 for query in queries) else broker.heads(request)
 
-    transport.at("a:10911", {RequestCode.GANTRY_HEADS: slow})
+    transport.at("a:10911", {RequestCode.GANTRY_FIRST_UNCONSUMED: slow})
     for _ in range(2):
         assert await see() == ({("G", "T", "a"): ((3, 0), (1, None), (None, None))}, [])
     assert metrics.counters["sample_searches_given_up"] == 1
@@ -383,10 +385,18 @@ async def test_topics_without_a_group_are_left_out_first(broker, see, metrics, m
 
 async def test_without_a_database_nothing_is_sampled(look, brokers, clock):
     metadata, metrics, worker = Metadata(None), GatewayMetrics(), InlineWorker()
-    tidy = SampleTidy(metadata, metrics, worker=worker, clock=clock, raw_hours=24, keep_days=90)
+    retention = SampleRetention(metadata, metrics, worker=worker, clock=clock, raw_hours=24, keep_days=90)
     series = LagSeries(series_max=9)
     sampler = Sampler(
-        look, brokers, metadata, metrics, tidy=tidy, worker=worker, series=series, clock=clock, interval_ms=15_000
+        look,
+        brokers,
+        metadata,
+        metrics,
+        retention=retention,
+        worker=worker,
+        series=series,
+        clock=clock,
+        interval_ms=15_000,
     )
     await sampler.run()
 

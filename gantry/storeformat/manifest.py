@@ -147,7 +147,7 @@ class StoreManifest:
         return type(self)(self.format_version, self.record_checksum_from, log_end, derived)
 
 
-def trusted_mark(found: StoreManifest | None, *, has_abort: bool) -> StoreManifest | None:
+def trusted_manifest(found: StoreManifest | None, *, has_abort: bool) -> StoreManifest | None:
     """Return the part of a store's mark that is still valid; every reader of the mark calls this function.
 
     If the mark has no clean stop and the `abort` file is missing, there is only one explanation: after Gantry crashed,
@@ -159,11 +159,11 @@ def trusted_mark(found: StoreManifest | None, *, has_abort: bool) -> StoreManife
     return StoreManifest(found.format_version)
 
 
-def opened_mark(previous: StoreManifest | None, *, log_end: int, record_checksum: bool) -> StoreManifest:
+def opened_manifest(previous: StoreManifest | None, *, log_end: int, record_checksum: bool) -> StoreManifest:
     """Return the mark to write at start, before the first record is appended.
 
     Args:
-        previous: The store's mark, as `trusted_mark` returns it; None for a new store and for one of Apache RocketMQ.
+        previous: The store's mark, as `trusted_manifest` returns it; None for a new store and for one of Apache RocketMQ.
         log_end: The end of the CommitLog after recovery, which is the offset of the next record.
         record_checksum: Whether new records will carry the whole-record checksum.
     """

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gantry.storeformat.errors import BrokenFileError, NewerFormatError
-from gantry.storeformat.mark import FORMAT_VERSION, StoreManifest, opened_mark, trusted_mark
+from gantry.storeformat.manifest import FORMAT_VERSION, StoreManifest, opened_manifest, trusted_manifest
 from tests.support.memfilesystem import MemFileSystem
 from tests.support.virtualtime import FakeClock
 
@@ -70,14 +70,14 @@ def test_the_manifest_requires_checksums_from_its_offset_on() -> None:
 def test_a_mark_is_ignored_if_another_broker_has_run_since() -> None:
     crashed = StoreManifest(record_checksum_from=100)
     stopped = StoreManifest(record_checksum_from=100, clean_stop_offset=500)
-    assert trusted_mark(None, has_abort=False) is None
-    assert trusted_mark(crashed, has_abort=True) == crashed
-    assert trusted_mark(stopped, has_abort=True) == stopped
-    assert trusted_mark(stopped, has_abort=False) == stopped
+    assert trusted_manifest(None, has_abort=False) is None
+    assert trusted_manifest(crashed, has_abort=True) == crashed
+    assert trusted_manifest(stopped, has_abort=True) == stopped
+    assert trusted_manifest(stopped, has_abort=False) == stopped
     # Another broker recovered the store after our crash and stopped in order.
-    trusted = trusted_mark(crashed, has_abort=False)
+    trusted = trusted_manifest(crashed, has_abort=False)
     assert trusted == StoreManifest()
-    assert opened_mark(trusted, log_end=900, record_checksum=True) == StoreManifest(record_checksum_from=900)
+    assert opened_manifest(trusted, log_end=900, record_checksum=True) == StoreManifest(record_checksum_from=900)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +93,6 @@ def test_a_mark_is_ignored_if_another_broker_has_run_since() -> None:
     ],
 )
 def test_boundary_at_start(previous: StoreManifest | None, log_end: int, expected: int) -> None:
-    opened = opened_mark(previous, log_end=log_end, record_checksum=True)
+    opened = opened_manifest(previous, log_end=log_end, record_checksum=True)
     assert opened == StoreManifest(record_checksum_from=expected)
-    assert opened_mark(previous, log_end=log_end, record_checksum=False) == StoreManifest()
+    assert opened_manifest(previous, log_end=log_end, record_checksum=False) == StoreManifest()

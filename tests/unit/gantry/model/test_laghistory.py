@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gantry.model.lagpast import (
+from gantry.model.laghistory import (
     HELD_FOR,
     POINTS_MAX,
     STEPS,
