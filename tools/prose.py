@@ -8,8 +8,7 @@ Markdown is left out. Three rules:
 - A clause does not open with "of" and continue with its verb ("Of a job one run runs at a time").
 - The words of BANNED do not occur. Texts of the program, such as its error messages, are checked for these, too.
 
-Folders listed in tools/prose_pending.txt are not checked yet. `python -m tools.prose --prune` removes the folders that
-are clean by now from that list. `python -m tools.prose [PATH …]` checks files or folders, listed or not.
+`python -m tools.prose [PATH …]` checks files or folders; without arguments it checks everything.
 """
 
 import ast
@@ -17,13 +16,10 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
-from tools.sources import ROOT, Finding, list_files, read
-
-PENDING = "tools/prose_pending.txt"
+from tools.sources import Finding, list_files, read
 
 OPENINGS = re.compile(
     r"(What|Who|Whoever|Whom|Whose|Whatever|Whichever|Of|Where|How|Nobody|Somebody|Everybody|That which)\b(?! to\b)"
@@ -153,37 +149,8 @@ def prose_files() -> list[str]:
     ]
 
 
-def pending() -> list[str]:
-    """Return the folders whose own files are not checked yet, `.` for the repository's root. Subfolders are separate."""
-    return [line for line in read(PENDING).split("\n") if line and not line.startswith("#")]
-
-
-def checked_files() -> list[str]:
-    """Return the files that have to be clean."""
-    waiting = frozenset(pending())
-    return [path for path in prose_files() if folder_of(path) not in waiting]
-
-
-def folder_of(path: str) -> str:
-    """Return the folder of a file, as it stands in the list."""
-    return str(PurePosixPath(path).parent)
-
-
-def still_pending(waiting: Iterable[str], findings: Iterable[Finding]) -> list[str]:
-    """Return the folders of the list that have findings."""
-    dirty = {folder_of(finding.path) for finding in findings}
-    return [folder for folder in waiting if folder in dirty]
-
-
 def main(arguments: list[str]) -> int:
-    """Check files and folders, or remove clean folders from the list."""
-    if arguments == ["--prune"]:
-        waiting = pending()
-        left = still_pending(waiting, check_files({path: read(path) for path in prose_files()}))
-        comments = [line for line in read(PENDING).split("\n") if line.startswith("#")]
-        (ROOT / PENDING).write_text("\n".join([*comments, *left]) + "\n", encoding="utf-8")
-        print(f"prose: {len(waiting) - len(left)} folders removed, {len(left)} left")
-        return 0
+    """Check files and folders; without arguments, all files."""
     chosen = tuple(arguments)
     paths = [path for path in prose_files() if not chosen or path in chosen or path.startswith(chosen)]
     findings = check_files({path: read(path) for path in paths})

@@ -180,7 +180,7 @@ def check_repository() -> list[Finding]:
         *(finding for source in sources for finding in check(source)),
         *deadcode.dead_modules(sources, texts=other_texts),
         *deadcode.dead_functions(sources),
-        *prose.check_files({path: read(path) for path in prose.checked_files()}),
+        *prose.check_files({path: read(path) for path in prose.prose_files()}),
         *references.check_files(list_files("*.py", "*.md")),
     ]
 
@@ -200,8 +200,7 @@ def main(arguments: list[str]) -> int:
     findings = check_files(arguments) if arguments else check_repository()
     for finding in findings:
         print(finding)
-    waiting = prose.pending()
-    print(f"tidy: {len(findings)} findings" + (f"; {len(waiting)} folders wait for plain English" if waiting else ""))
+    print(f"tidy: {len(findings)} findings")
     return 1 if findings else 0
 
 
