@@ -62,6 +62,12 @@ class QueueOffsets:
         self._groups.setdefault(topic, {})[group] = None
         self._topics.setdefault(group, {})[topic] = None
 
+    def put_queue(self, queues: dict[int, int], queue_id: int, offset: int) -> None:
+        """Set the offset of one queue of a pair, whose offsets in the table are `queues`."""
+        if queue_id not in queues:
+            self.count += 1
+        queues[queue_id] = offset
+
     def topics_of(self, group: str) -> list[str]:
         """Return the topics of a group's pairs."""
         return list(self._topics.get(group, ()))
@@ -154,11 +160,9 @@ class OffsetTable:
             committed.put(topic, group, {queue_id: offset})
             self.unsaved_groups[group] = None
         else:
-            if queue_id not in queues:
-                if committed.count >= OFFSETS_MAX + QUEUES_RESERVE:
-                    return False
-                committed.count += 1
-            queues[queue_id] = offset
+            if queue_id not in queues and committed.count >= OFFSETS_MAX + QUEUES_RESERVE:
+                return False
+            committed.put_queue(queues, queue_id, offset)
         self.unsaved[key] = None
         self.is_dirty = True
         self._commits += 1
@@ -180,7 +184,7 @@ class OffsetTable:
         pulled = self._pulled
         queues = pulled.table.get(f"{topic}{SEPARATOR}{group}")
         if queues is not None:
-            queues[queue_id] = offset
+            pulled.put_queue(queues, queue_id, offset)
             return
         if len(pulled.table) >= PULLED_PAIRS_MAX:
             oldest, _, owner = next(iter(pulled.table)).partition(SEPARATOR)

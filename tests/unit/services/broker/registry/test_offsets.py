@@ -99,6 +99,14 @@ def test_a_full_table_takes_no_new_pair_but_commits_of_existing_ones(monkeypatch
     assert table.commit("T", "i", 0, 1, now_ms=1)
 
 
+def test_pulled_offsets_of_all_queues_are_removed_with_their_group() -> None:
+    offsets = OffsetTable()
+    for queue_id in range(8):
+        offsets.note_pull("T", "G", queue_id, 7)
+    offsets.remove_group("G")
+    assert [offsets.pulled("T", "G", queue_id) for queue_id in range(8)] == [None] * 8
+
+
 def test_the_number_of_recorded_pulls_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offsets_module, "PULLED_PAIRS_MAX", 2)
     table = OffsetTable()
