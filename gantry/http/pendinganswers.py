@@ -33,13 +33,15 @@ class PendingAnswers:
         """Forget a request."""
         self._questions.pop(frame_id, None)
 
-    def answer(self, frame_id: FrameId | None, frame: ServerFrame) -> None:
-        """Complete a request with its answer, if the request still waits."""
+    def answer(self, frame_id: FrameId | None, frame: ServerFrame) -> bool:
+        """Complete a request with its answer; return whether the request still waited."""
         answer, on_answer = self._questions.get(frame_id, (None, None))
-        if answer is not None and not answer.done():
-            if on_answer is not None:
-                on_answer(frame)
-            answer.set_result(frame)
+        if answer is None or answer.done():
+            return False
+        if on_answer is not None:
+            on_answer(frame)
+        answer.set_result(frame)
+        return True
 
     def fail(self, frame_id: FrameId | None, error: GantryError) -> bool:
         """Fail a request with an error; return whether there was such a request."""

@@ -1,11 +1,13 @@
 """The WebSocket client: consumes by push and publishes over one connection, and reconnects when it breaks.
 
 Theory of operation. One task owns the connection. It reads frames until the connection ends, waits, connects again and
-renews all subscriptions. The wait becomes longer with each attempt and is random. Calls in progress fail at once: a
-publish without an answer has the outcome `unknown`. Messages that were pushed and not acknowledged come again.
+subscribes again for all subscriptions. The wait becomes longer with each attempt and is random. Calls in progress fail
+at once: a publish without an answer has the outcome `unknown`. The gateway redelivers the messages that it pushed and
+that were not acknowledged. reconnecting.py decides when to connect again. openapi/websocket.md describes all frames.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +27,7 @@ from gantry.http.errors import (
 )
 from gantry.http.handshake import ABNORMAL_CLOSURE, Opener, Socket, open_stream
 from gantry.http.pendinganswers import OnAnswer, PendingAnswers
+from gantry.http.reconnecting import RETRY_FIRST_MS, STEADY_S, delay_s, is_final
 from gantry.http.results import BatchResult, OutgoingMessage
 from gantry.http.stack import read_stack
 from gantry.http.streamframes import (
@@ -39,25 +42,24 @@ from gantry.http.streamframes import (
     Subscribed,
     Welcome,
 )
-from gantry.http.subscription import Subscription
+from gantry.http.subscription import Subscription, subscribe_request
 from gantry.runtime.rng import Rng
 from gantry.runtime.tasks import TaskBag
 
 TIMEOUT_MS: Final = 10_000
-RETRY_FIRST_MS: Final = 100
-RETRY_MAX_MS: Final = 10_000
-# A connection that lasted this long has worked, so the waits start anew.
-STEADY_S: Final = 10.0
-# After these close codes, a new connection would end in the same way.
-_FINAL_CODES: Final = frozenset({1000, 4400, 4401, 4403, 4409, 4429})
 
 
 class StreamClient:
     """A stream to one gateway.
 
-    Use it as `async with StreamClient(url, key) as stream:`. This opens the first connection and raises its failure.
+    Use it as `async with StreamClient(url, key) as stream:`. This opens the first connection and raises the errors of
+    `open`. `ask`, `queue_acks`, `flush` and `forget` are for `Subscription`.
 
     Concurrency: one event loop. One task may consume each subscription; any task may call everything else.
+
+    Attributes:
+        welcome: The gateway's first frame on the latest connection: session and limits; None before the first one.
+        connections_count: The number of connections so far; more than 1 after a reconnect.
     """
 
     def __init__(
@@ -82,7 +84,7 @@ class StreamClient:
             coding: `msgpack`, or `json` for frames that people can read.
             client_name: Name of the client, for people.
             reconnect: Whether to connect again when the connection breaks.
-            timeout_ms: Time-out for an answer, and for connecting.
+            timeout_ms: Time-out for each answer, for connecting, and for the welcome.
             rng: Random numbers for the waits between attempts.
             opener: Opens the WebSocket; for tests.
         """
@@ -156,42 +158,44 @@ class StreamClient:
         credit_bytes: int | None = None,
         batch: int | None = None,
     ) -> Subscription:
-        """Become a consumer of the group.
+        """Become a consumer of the group, and return when the gateway has accepted the subscription.
 
         Args:
             group: The group. If it does not exist yet, `start` must be given.
             topic: The topic; it must exist.
-            expression: Tags separated by `||`.
-            start: `first`, `last` or a time, for queues without a committed offset; the default is `last`. The
-                subscription's `skipped` has the number of messages before this position.
-            credit_messages: Largest number of messages in flight.
-            credit_bytes: Largest number of bytes in flight.
-            batch: Largest number of messages in a batch.
+            expression: Tags separated by `||`, or `*` for all messages.
+            start: `first`, `last` or a time (RFC 3339), for queues without a committed offset; the default is `last`.
+                The subscription's `skipped` has the number of messages before this position.
+            credit_messages: Largest number of delivered and unacknowledged messages. None: the gateway's default.
+            credit_bytes: Largest size of these messages in bytes. None: the gateway's default.
+            batch: Largest number of messages in a batch. None: the gateway's default.
 
         Raises:
             GantryProblem: The gateway refused.
-            GantryConnectionError: The connection broke, or no answer came in time.
+            GantryConnectionError: There is no connection now, it broke, or no answer came in time.
+            GantryError: The error that ended the stream.
         """
-        request: dict[str, Any] = {"type": "subscribe", "group": group, "topic": topic, "filter": expression}
-        if start is not None:
-            request["from"] = start
         credit = {"messages": credit_messages, "bytes": credit_bytes}
-        request["credit"] = {name: value for name, value in credit.items() if value is not None}
-        if batch is not None:
-            request["batch"] = batch
+        request = subscribe_request(group, topic, expression=expression, start=start, credit=credit, batch=batch)
         subscription = Subscription(self, request)
-        await self._subscribe(subscription)
-        self._subscriptions.append(subscription)
+        try:
+            await self._subscribe(subscription, is_new=True)
+        except BaseException:  # boundary: a caller that is cancelled never sees the subscription and can't end it.
+            if subscription.name is not None:
+                self._unsubscribe(subscription.name)
+            self.forget(subscription)
+            raise
         return subscription
 
     async def publish(self, topic: str, messages: Sequence[OutgoingMessage]) -> BatchResult:
         """Send messages and return a result for each.
 
-        This waits while as many publishes are in progress as the gateway allows.
+        If as many publishes are in progress as the gateway allows, this waits until one of them ends.
 
         Raises:
             GantryProblem: The gateway refused all messages; the outcome is `not_stored`.
-            GantryConnectionError: No answer came; `outcome` says what is known.
+            GantryConnectionError: No answer came; `outcome` is `not_stored` if there was no connection, else `unknown`.
+            GantryError: The error that ended the stream; nothing was sent.
         """
         frame = {"type": "publish", "topic": topic, "messages": self._coding.messages(messages)}
         async with self._publishes:
@@ -205,6 +209,7 @@ class StreamClient:
         Raises:
             GantryProblem: The gateway refused.
             GantryConnectionError: There is no connection, it broke, or no answer came in time.
+            GantryError: The error that ended the stream.
         """
         if self._ended is not None:
             # The same error may be raised several times, so drop the traceback of earlier ones.
@@ -221,15 +226,21 @@ class StreamClient:
             self._pending.drop(frame_id)
 
     def queue_acks(self, subscription: Subscription, receipts: Sequence[str]) -> None:
-        """Send receipts, together with others that come before the next turn of the loop."""
+        """Acknowledge by receipts. They are sent in the next turn of the loop, together with others queued by then."""
         if subscription.name is None:
             return
         if not self._acks:
             self._tasks.spawn(self._send_acks_soon())
         self._acks.setdefault(subscription.name, []).extend(receipts)
 
+    async def flush(self) -> None:
+        """Send the waiting acks. For `Subscription`."""
+        acks, self._acks = self._acks, {}
+        for name, receipts in acks.items():
+            await self._send_if_connected({"type": "ack", "subscription": name, "receipts": receipts})
+
     def forget(self, subscription: Subscription) -> None:
-        """Remove a subscription, so that the stream does not renew it."""
+        """Remove a subscription, so that the stream does not subscribe again for it."""
         if subscription in self._subscriptions:
             self._subscriptions.remove(subscription)
         self._by_name = {name: each for name, each in self._by_name.items() if each is not subscription}
@@ -246,12 +257,11 @@ class StreamClient:
             if clock() - opened_at > STEADY_S:
                 attempts = 0
             while True:
-                is_final = error.code in _FINAL_CODES if self._goodbye is None else not self._goodbye.retry
-                if is_final or not self._reconnect:
+                if not self._reconnect or is_final(error.code, self._goodbye):
                     self._end(error)
                     return
                 attempts = min(attempts + 1, 16)
-                await asyncio.sleep(self._delay_s(attempts))
+                await asyncio.sleep(delay_s(attempts, self._goodbye, self._rng))
                 try:
                     socket = await self._connect()
                     break
@@ -270,17 +280,11 @@ class StreamClient:
             self._url, self._coding, headers=self._headers, client_name=self._client_name, timeout_s=self._timeout_s
         )
         self._goodbye = None
-        if self.connections_count == 0:
+        if self.connections_count == 0:  # Later, running publishes hold permits of the first semaphore.
             self._publishes = asyncio.Semaphore(self.welcome.limits.get("publishes_pending_max", 1))
         self._socket = socket
         self.connections_count += 1
         return socket
-
-    def _delay_s(self, attempts: int) -> float:
-        """Return the wait before attempt 1, 2 and so on. It becomes longer with each attempt and is random."""
-        after_ms = self._goodbye.after_ms if self._goodbye is not None and attempts == 1 else 0
-        delay_ms = max(after_ms, min(RETRY_FIRST_MS * 2 ** (attempts - 1), RETRY_MAX_MS))
-        return self._rng.jitter_ms(delay_ms, 0.3) / 1_000
 
     async def _read(self, socket: Socket) -> StreamClosedError:
         """Read frames until the connection ends; return the reason for its end."""
@@ -304,34 +308,47 @@ class StreamClient:
         elif isinstance(frame, (Messages, Assigned)):
             self._route_frame(frame.subscription, frame)
         elif isinstance(frame, ErrorFrame):
-            # A refused receipt does not answer its ack; the state frame that follows does.
+            # An ack with an id gets one error frame for each refused receipt, and then a state frame as its answer.
             is_answer = frame.receipt is None and self._pending.fail(frame.id, GantryProblem(frame.problem))
             if not is_answer and frame.subscription is not None:
                 self._route_frame(frame.subscription, frame)
         elif not isinstance(frame, Welcome):
-            self._pending.answer(frame.id, frame)
+            is_awaited = self._pending.answer(frame.id, frame)
             if isinstance(frame, State):
                 self._route_frame(frame.subscription, frame)
+            elif isinstance(frame, Subscribed) and not is_awaited:
+                # Its caller no longer waits. Its messages would stay in flight until the connection ends.
+                self._unsubscribe(frame.subscription)
 
     def _route_frame(self, name: str, frame: Messages | Assigned | State | ErrorFrame) -> None:
         subscription = self._by_name.get(name)
         if subscription is not None:
             subscription.take(frame)
 
-    async def _subscribe(self, subscription: Subscription) -> None:
+    async def _subscribe(self, subscription: Subscription, *, is_new: bool = False) -> None:
         def opened(frame: ServerFrame) -> None:
-            # Register the subscription now, not when the task runs again: the same read may contain frames for it after
-            # this answer.
+            # Now, not when the task runs again: the same read may contain frames for it, or the connection's end.
             assert isinstance(frame, Subscribed), "a subscribe is answered by subscribed or an error"
             assert self.welcome is not None, "nothing is answered before the welcome"
+            if is_new:
+                self._subscriptions.append(subscription)
+            elif subscription not in self._subscriptions:  # The consumer has unsubscribed while it was renewed.
+                self._unsubscribe(frame.subscription)
+                return
             self._by_name[frame.subscription] = subscription
             subscription.opened(frame.subscription, self.welcome.session, skipped=frame.skipped)
 
         await self.ask(subscription.request, on_answer=opened)
 
+    def _unsubscribe(self, name: str) -> None:
+        self._tasks.spawn(self._send_if_connected({"type": "unsubscribe", "subscription": name}))
+
     async def _subscribe_again(self) -> None:
+        connection = self.connections_count
         for subscription in list(self._subscriptions):
-            while True:
+            while subscription in self._subscriptions:
+                if self.connections_count != connection:
+                    return  # The connection broke during a wait below. The next one has its own task.
                 try:
                     await self._subscribe(subscription)
                 except GantryConnectionError:
@@ -343,7 +360,7 @@ class StreamClient:
                     self.forget(subscription)
                     subscription.end(problem)
                 except GantryError:
-                    return
+                    return  # The stream has ended.
                 break
 
     def _lost(self, error: StreamClosedError) -> None:
@@ -370,18 +387,14 @@ class StreamClient:
         except ConnectionClosed as error:
             raise GantryConnectionError(f"the stream broke: {error}", outcome=UNKNOWN) from error
 
+    async def _send_if_connected(self, frame: Mapping[str, Any]) -> None:
+        """Send a frame. Without a connection this does nothing, because the gateway has dropped its subscriptions."""
+        with contextlib.suppress(GantryConnectionError):
+            await self._send(frame)
+
     async def _send_acks_soon(self) -> None:
         await asyncio.sleep(0)
         await self.flush()
-
-    async def flush(self) -> None:
-        """Send the waiting acks."""
-        acks, self._acks = self._acks, {}
-        for name, receipts in acks.items():
-            try:
-                await self._send({"type": "ack", "subscription": name, "receipts": receipts})
-            except GantryConnectionError:
-                return  # Unacknowledged messages come again.
 
     def _task_failed(self, error: BaseException) -> None:
         self._end(error if isinstance(error, GantryError) else GantryProtocolError(f"the stream failed: {error!r}"))

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -32,6 +32,19 @@ class Connection(Protocol):
     def forget(self, subscription: "Subscription") -> None:
         """Remove the subscription from the stream."""
         ...
+
+
+def subscribe_request(
+    group: str, topic: str, *, expression: str, start: str | None, credit: Mapping[str, int | None], batch: int | None
+) -> dict[str, Any]:
+    """Return a subscribe frame without its id. Values that are None are left to the gateway's defaults."""
+    request: dict[str, Any] = {"type": "subscribe", "group": group, "topic": topic, "filter": expression}
+    if start is not None:
+        request["from"] = start
+    request["credit"] = {name: value for name, value in credit.items() if value is not None}
+    if batch is not None:
+        request["batch"] = batch
+    return request
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,18 @@
 """Requests of clients: heart-beat (34), unregister (35), check of a subscription (46), instances of a group (38).
 
-The first heart-beat of a consumer group creates the group, if that is allowed, and its %RETRY% topic, because clients
-subscribe to this topic at once.
+The first heart-beat of a consumer group creates the group, if `autoCreateSubscriptionGroup` is on, and its %RETRY%
+topic, because clients subscribe to this topic at once.
+
+An instance is a client id on a connection. A member is an instance in one group, so an instance of three groups is
+three members.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from gantry.model import names
 from gantry.model.errors import InvalidNameError
-from gantry.model.group import SQL92_EXPRESSION, SubscriptionData, parse_tag_expression
+from gantry.model.group import SQL92_EXPRESSION, SubscriptionData, SubscriptionGroup, parse_tag_expression
 from gantry.model.javahash import java_hash
 from gantry.remoting.aio.channel import Channel, Handler
 from gantry.remoting.bodies import CheckClientConfig, ConsumerData, ConsumerIdList, HeartbeatData
@@ -27,18 +30,25 @@ from services.broker.registry.groups import GroupTable
 from services.broker.registry.producers import ProducerTable
 from services.broker.registry.topics import TOPICS_MAX, TopicTable
 
-# The limits keep a client with an error from filling the tables. RocketMQ has no limit.
+# The limits prevent a faulty client from filling the tables. RocketMQ has no limits.
 GROUPS_OF_CLIENT_MAX = 10_000
 SUBSCRIPTIONS_OF_CLIENT_MAX = 10_000
-# Members: an instance counts once for each of its groups. A member takes about 1 KiB. The limit is enough for ten
-# thousand connections with fifty groups each.
+# A member takes about 1 KiB. The limit is enough for ten thousand connections with fifty groups each.
 MEMBERS_MAX = 500_000
 CLIENT_ID_LENGTH_MAX = 1024
+# RocketMQ's TopicSysFlag.FLAG_UNIT_SUB: a consumer in unit mode subscribes to the topic.
 _UNIT_SUB_FLAG = 0x2
 
 
 class ClientProcessor:
-    """Maintains the tables of producers and consumers."""
+    """Registers clients in the tables of producers and consumers, and answers questions about consumers.
+
+    Args:
+        notify_group: Called with a consumer group when a member has joined or left, or a topic was added or removed; it
+            notifies the group's clients, which then allocate the queues again.
+
+    Concurrency: the loop's thread only.
+    """
 
     def __init__(
         self,
@@ -72,10 +82,13 @@ class ClientProcessor:
         )
 
     def heartbeat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """34: register a client in all its groups."""
+        """34: register an instance in all its groups, or refuse the heart-beat as a whole and register nothing."""
         data = HeartbeatData.decode(request.body_bytes)
         _check_heartbeat(data)
         self._check_room(channel, data)
+        # Everything that may refuse the heart-beat comes before the first registration.
+        subscriptions = [[_with_tag_hashes(each) for each in consumer.subscriptions] for consumer in data.consumers]
+        configs = [self._ensure_group(consumer.group_name) for consumer in data.consumers]
         client = ClientInfo(
             connection=channel,
             client_id=data.client_id,
@@ -88,10 +101,11 @@ class ClientProcessor:
         for group in data.producer_groups:
             self._producers.register(group, client)
         needs_subscriptions = False
-        for consumer in data.consumers:
-            needs_subscriptions |= self._register(consumer, client, without_sub=data.without_sub)
-        # A client may omit unchanged subscriptions. If the broker does not know the group (any more), the client must
-        # send all of them.
+        for consumer, config, wanted in zip(data.consumers, configs, subscriptions, strict=True):
+            needs_subscriptions |= self._register(consumer, config, client, None if data.without_sub else wanted)
+        # A client that sends a fingerprint may omit unchanged subscriptions (`without_sub`). If the broker does not know
+        # the group (any more), the client must send all of them: the reply says "changed". Other clients always send
+        # them and ignore this field; RocketMQ replies "changed" to them, too.
         is_changed = needs_subscriptions if data.heartbeat_fingerprint else True
         return RemotingCommand.response_to(
             request,
@@ -110,7 +124,7 @@ class ClientProcessor:
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
 
     def check_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """46: check whether the broker would accept a subscription."""
+        """46: refuse a subscription that the broker does not support: one with an SQL92 expression."""
         check = CheckClientConfig.decode(request.body_bytes)
         _refuse_sql(check.group, check.subscription)
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
@@ -126,7 +140,7 @@ class ClientProcessor:
         )
 
     def _check_room(self, channel: Channel, data: HeartbeatData) -> None:
-        """Refuse a heart-beat of new members if there are too many. Known members are not refused."""
+        """Refuse a heart-beat that adds members above the limit. One that adds no member is always accepted."""
         count = self._producers.members_count + self._consumers.members_count
         new = len(data.producer_groups) + len(data.consumers)
         if count + new <= MEMBERS_MAX:
@@ -140,39 +154,61 @@ class ClientProcessor:
                 f"clientID {data.client_id}: {new} more instances in groups, there are {count} of at most {MEMBERS_MAX}",
             )
 
-    def _register(self, consumer: ConsumerData, client: ClientInfo, *, without_sub: bool) -> bool:
-        """Register one group of a heart-beat. Return whether the client must send the subscriptions that it omitted."""
-        group = consumer.group_name
-        now_ms = self._clock.now_ms()
-        config = self._groups.ensure(group, self._policy, now_ms)
+    def _ensure_group(self, group: str) -> SubscriptionGroup:
+        config = self._groups.ensure(group, self._policy, self._clock.now_ms())
         if config is None:
             raise RefusalError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 f"subscription group [{group}] does not exist and may not be made (autoCreateSubscriptionGroup)",
             )
+        return config
+
+    def _register(
+        self,
+        consumer: ConsumerData,
+        config: SubscriptionGroup,
+        client: ClientInfo,
+        subscriptions: Iterable[SubscriptionData] | None,
+    ) -> bool:
+        """Register one consumer group of a heart-beat.
+
+        Args:
+            consumer: The data of the group.
+            config: The group's configuration.
+            client: The instance that sent the heart-beat.
+            subscriptions: The subscriptions, or None if the client omitted them.
+
+        Returns:
+            Whether the client must send the subscriptions that it omitted.
+        """
+        group = consumer.group_name
         if len(names.retry_topic(group)) <= names.RETRY_TOPIC_LENGTH_MAX and len(self._topics) < TOPICS_MAX:
             self._topics.ensure_retry(
                 group,
                 config.retry_queue_nums,
-                now_ms,
+                self._clock.now_ms(),
                 topic_sys_flag=_UNIT_SUB_FLAG if consumer.unit_mode else 0,
             )
         is_known = self._consumers.find(group) is not None
-        has_changed = self._consumers.register(
+        must_notify = self._consumers.register(
             group,
             client,
             consume_type=consumer.consume_type,
             message_model=consumer.message_model,
             consume_from_where=consumer.consume_from_where,
-            subscriptions=None if without_sub else [_with_codes(item) for item in consumer.subscriptions],
+            subscriptions=subscriptions,
         )
-        if has_changed:
+        if must_notify:
             self._notify_group(group)
-        return without_sub and not is_known
+        return subscriptions is None and not is_known
 
 
 def _check_heartbeat(data: HeartbeatData) -> None:
-    """Refuse or accept a heart-beat as a whole. Half of it would look as if the client had left the other groups."""
+    """Raise RefusalError for a heart-beat that breaks a limit, has an invalid name or uses SQL92.
+
+    A heart-beat is refused as a whole. If the broker registered only some of its groups, the client would seem to have
+    left the other groups, and their queues would go to other instances.
+    """
     if not data.client_id or len(data.client_id) > CLIENT_ID_LENGTH_MAX:
         raise RefusalError(
             ResponseCode.SYSTEM_ERROR,
@@ -210,8 +246,12 @@ def _refuse_sql(group: str, subscription: SubscriptionData) -> None:
         )
 
 
-def _with_codes(subscription: SubscriptionData) -> SubscriptionData:
-    """Add the hashes of the tags if the client omitted them."""
+def _with_tag_hashes(subscription: SubscriptionData) -> SubscriptionData:
+    """Return the subscription with the hashes of its tags, which some clients omit.
+
+    Raises:
+        InvalidExpressionError: The expression contains no tag.
+    """
     if subscription.is_all or subscription.code_set:
         return subscription
     tags = subscription.tags_set or parse_tag_expression(subscription.topic, subscription.sub_string).tags_set

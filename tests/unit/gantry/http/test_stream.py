@@ -351,6 +351,92 @@ async def test_a_connection_that_breaks_while_subscribing_again() -> None:
         assert (await anext(aiter(subscription))).session == "session-2"
 
 
+async def test_a_connection_that_ends_with_the_answer_to_a_subscribe() -> None:
+    gateway = Gateway()
+    async with gateway.client(reconnect=False) as client:
+        script = gateway.script
+
+        def answer_and_end(socket: FakeSocket, number: int, frame: dict[str, Any]) -> list[dict[str, Any]]:
+            socket.push(*script(socket, number, frame)[:1])
+            socket.drop(1006)
+            return []
+
+        gateway.script = answer_and_end  # type: ignore[method-assign]
+        subscription = await subscribed(client)
+        assert not subscription.is_open
+        with pytest.raises(StreamClosedError):
+            await asyncio.wait_for(anext(aiter(subscription)), 60)
+
+
+async def test_a_connection_that_breaks_before_a_subscribe_is_tried_again() -> None:
+    gateway = Gateway()
+    async with gateway.client() as client:
+        subscription = await subscribed(client)
+        await anext(aiter(subscription))
+        script = gateway.script
+
+        def refuse_once(socket: FakeSocket, number: int, frame: dict[str, Any]) -> list[dict[str, Any]]:
+            if number == 1:
+                return [{"type": "error", "id": frame["id"], "problem": PROBLEM | {"status": 503, "retryable": True}}]
+            return script(socket, number, frame)
+
+        gateway.script = refuse_once  # type: ignore[method-assign]
+        gateway.sockets[0].drop(1006)
+        await asyncio.sleep(0.3)
+        gateway.sockets[1].drop(1006)
+        await asyncio.sleep(10)
+        kinds = [[frame["type"] for frame in socket.received] for socket in gateway.sockets]
+        assert kinds == [["subscribe"], ["subscribe"], ["subscribe"]]
+
+
+async def test_a_subscription_whose_caller_no_longer_waits_is_ended() -> None:
+    gateway = Gateway()
+    async with gateway.client(timeout_ms=1_000) as client:
+        script, gateway.script = gateway.script, lambda *_: []  # type: ignore[method-assign]
+        with pytest.raises(GantryConnectionError):
+            await subscribed(client)
+        gateway.script = script  # type: ignore[method-assign]
+        gateway.sockets[0].push({"type": "subscribed", "id": 1, "subscription": "s9"})
+        await asyncio.sleep(0.1)
+        sent = [frame for frame in gateway.sockets[0].received if frame["type"] == "unsubscribe"]
+        assert [frame["subscription"] for frame in sent] == ["s9"]
+
+
+async def test_a_subscription_of_a_cancelled_caller_is_ended() -> None:
+    gateway = Gateway()
+    async with gateway.client() as client:
+        asked = asyncio.create_task(subscribed(client))
+        script = gateway.script
+
+        def answer_and_cancel(socket: FakeSocket, number: int, frame: dict[str, Any]) -> list[dict[str, Any]]:
+            if frame["type"] == "subscribe":
+                asyncio.get_running_loop().call_soon(asyncio.get_running_loop().call_soon, asked.cancel)
+            return script(socket, number, frame) if "id" in frame else []
+
+        gateway.script = answer_and_cancel  # type: ignore[method-assign]
+        await asyncio.sleep(0.1)
+        assert asked.cancelled()
+        sent = [frame for frame in gateway.sockets[0].received if frame["type"] == "unsubscribe"]
+        assert [frame["subscription"] for frame in sent] == ["s0-1"]
+
+
+async def test_a_subscription_that_ends_while_it_is_renewed() -> None:
+    gateway = Gateway()
+    async with gateway.client() as client:
+        subscription = await subscribed(client)
+        await anext(aiter(subscription))
+        script, gateway.script = gateway.script, lambda *_: []  # type: ignore[method-assign]
+        gateway.sockets[0].drop(1006)
+        await asyncio.sleep(0.3)
+        gateway.script = script  # type: ignore[method-assign]
+        (asked,) = gateway.sockets[1].received
+        await subscription.unsubscribe()
+        gateway.sockets[1].push({"type": "subscribed", "id": asked["id"], "subscription": "s9"})
+        await asyncio.sleep(0.1)
+        assert [frame["type"] for frame in gateway.sockets[1].received] == ["subscribe", "unsubscribe"]
+        assert not subscription.is_open
+
+
 async def test_a_frame_that_can_not_be_read_breaks_the_connection() -> None:
     gateway = Gateway()
     async with gateway.client() as client:

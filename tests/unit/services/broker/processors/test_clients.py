@@ -134,10 +134,21 @@ class TestHeartbeat:
         tags = CheckClientConfig("1@2", "g", SubscriptionData("T")).encode()
         assert (await unit.ask(RequestCode.CHECK_CLIENT_CONFIG, body=tags)).code == 0
 
+    async def test_a_filter_without_a_tag_is_refused_and_nothing_is_registered(self, unit: BrokerUnit) -> None:
+        empty = SubscriptionData("T", sub_string="||", sub_version=1)
+        answer = await beat(unit, consumer_beat("1@2", "g", subscriptions=(empty,), producer_groups=("pg",)))
+        assert (answer.code, answer.remark) == (ResponseCode.INVALID_PARAMETER, "filter: '||' names no tag")
+        assert unit.broker.tables.consumers.groups() == []
+        assert unit.broker.tables.producers.groups() == {}
+        assert unit.broker.tables.groups.find("g") is None
+        named = await beat(unit, consumer_beat("1@2", "g", subscriptions=(empty,), without_sub=True))
+        assert named.code == ResponseCode.INVALID_PARAMETER
+
     async def test_no_group_is_created_if_that_is_switched_off(self, unit: BrokerUnit) -> None:
         unit.broker.core.policy.auto_create_subscription_group = False
-        answer = await beat(unit, consumer_beat("1@2", "g", "T"))
+        answer = await beat(unit, consumer_beat("1@2", "g", "T", producer_groups=("pg",)))
         assert (answer.code, "autoCreateSubscriptionGroup" in str(answer.remark)) == (26, True)
+        assert unit.broker.tables.producers.groups() == {}
 
 
 class TestNotification:
