@@ -41,7 +41,7 @@ from gantry.client.sendrequest import (
     check_send_topic,
     encode_message_properties,
     prepare_batch,
-    read_placement,
+    read_result,
 )
 from gantry.client.sendtarget import ANY_QUEUE, QueueChoice, SendTargets, Target
 from gantry.model.compression import compress
@@ -144,13 +144,13 @@ class Producer:
         async def deliver() -> None:
             try:
                 prepared = await self._prepare(message, ordering_key)
-                placement = await self._send_with_retries(prepared, choice, timeout_ms, retries_refusals=False)
+                result = await self._send_with_retries(prepared, choice, timeout_ms, retries_refusals=False)
             except SendError as error:
                 callback(None, error)
             except ClientError as error:
                 callback(None, send_error(error))
             else:
-                callback(placement.results()[0], None)
+                callback(result.results()[0], None)
 
         self._engine.tasks.spawn(deliver())
 
@@ -326,7 +326,7 @@ class Producer:
         request = self._request(prepared, queue)
         try:
             response = await self._transport.invoke(address, request, timeout_ms=deadline_ms - started_ms)
-            placement = read_placement(prepared, queue, response)
+            result = read_result(prepared, queue, response)
         except RequestFailedError as error:
             self._targets.failed(queue.broker_name)
             return no_answer(error)
@@ -336,11 +336,11 @@ class Producer:
             # The answer says that the message is stored, but not where. The client can't rely on any part of the
             # answer, and a retry may store the message twice.
             raise send_error(BrokerError(ResponseCode.SYSTEM_ERROR, str(error), address)) from None
-        if placement is None:
+        if result is None:
             self._targets.failed(queue.broker_name)
             return BrokerError(response.code, response.remark, address)
         self._targets.answered(queue.broker_name, started_ms=started_ms)
-        return placement
+        return result
 
     def _request(self, prepared: EncodedSend, queue: MessageQueue, *, one_way: bool = False) -> RemotingCommand:
         return build_request(

@@ -1,7 +1,10 @@
 """The request of a send, and the meaning of its answer (pure).
 
+A producer checks and encodes a message or a batch once (EncodedSend). It builds a request from it for each attempt, and
+reads the position of the messages from the answer. The gateway makes EncodedSend itself.
+
 The header is written directly as ext fields, under SEND_MESSAGE_V2's one-letter names, because this is the hot path of
-the gateway. A test checks that the typed header writes the same fields.
+the gateway. A test checks that the typed header (headers/send.py) writes the same fields.
 
 Source: RocketMQ 5.3 DefaultMQProducerImpl.sendKernelImpl and MQClientAPIImpl.processSendResponse.
 """
@@ -23,10 +26,18 @@ from gantry.remoting.command import RemotingCommand
 
 _UNIQ_KEY = PropertyName.UNIQ_KEY
 _SHARDING_KEY = PropertyName.SHARDING_KEY
+_INT32 = range(-(1 << 31), 1 << 31)
 
 
 class SendStatus(enum.StrEnum):
-    """The durability with which a broker stored a message."""
+    """The durability with which a broker stored a message, under RocketMQ's names.
+
+    Attributes:
+        SEND_OK: As durable as the broker's flush mode and role promise.
+        FLUSH_DISK_TIMEOUT: Stored by the master; its flush to the disk did not end in time (SYNC_FLUSH).
+        FLUSH_SLAVE_TIMEOUT: Stored by the master; no slave confirmed it in time (SYNC_MASTER).
+        SLAVE_NOT_AVAILABLE: Stored by the master; it has no slave that keeps up (SYNC_MASTER).
+    """
 
     SEND_OK = "SEND_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -39,6 +50,16 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
 
     With SEND_OK, the outcome is `stored`: the message is as durable as the broker's flush mode promises. With any other
     status, the message has a position but may be lost together with the broker, so the outcome is `unknown`.
+
+    Attributes:
+        status: The durability that the broker reports.
+        outcome: The outcome for the caller.
+        message_id: The UNIQ_KEY, which the client gave the message before the send.
+        stored_id: The broker's id: its address and the record's physical offset, in hex.
+        queue: The queue that holds the message.
+        queue_offset: The message's offset in this queue.
+        transaction_id: The transaction's id that the broker returns; None for a batch, and if the answer has none.
+        region_id: The broker's region; None if the answer has none.
     """
 
     status: SendStatus
@@ -52,10 +73,10 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
 
 
 class BatchSendResult(msgspec.Struct, frozen=True, gc=False):
-    """The position of all messages of one request: they lie consecutively in one queue.
+    """The position of all messages of one request: they lie consecutively in one queue, from `first_offset` on.
 
-    It contains the same data as one SendResult for each message. Callers that send thousands of messages and write the
-    results in their own format use it directly.
+    It contains the same data as one SendResult for each message. The gateway uses it directly, because it writes
+    thousands of results in its own format.
     """
 
     status: SendStatus
@@ -78,7 +99,17 @@ class BatchSendResult(msgspec.Struct, frozen=True, gc=False):
 
 
 class EncodedSend(NamedTuple):
-    """A message or a batch that is checked and encoded, and can be sent to any queue."""
+    """A message or a batch that is checked and encoded, and can be sent to any queue of its topic.
+
+    Attributes:
+        code: The request code, SEND_MESSAGE_V2 or SEND_BATCH_MESSAGE.
+        topic: The topic.
+        body: The body, compressed if `sys_flag` says so, or the items of a batch (gantry.model.batch).
+        properties: The encoded properties of a message; empty for a batch, whose items contain them.
+        sys_flag: RocketMQ's MessageSysFlag bits, such as the compression; 0 for a batch.
+        flag: The message's flag, which only applications use; 0 for a batch.
+        message_ids: The UNIQ_KEY of each message.
+    """
 
     code: int
     topic: str
@@ -104,10 +135,11 @@ def encode_message_properties(message: Message, message_id: str | None, ordering
     Args:
         message: The message; its own properties stay.
         message_id: The UNIQ_KEY to add, or None if the message has one.
-        ordering_key: The key that chose the message's queue.
+        ordering_key: The key that chose the message's queue. It becomes the property SHARDING_KEY, unless the message
+            has one. None for no key.
 
     Raises:
-        InvalidArgumentError: A property can't be encoded, or all together are too long.
+        InvalidArgumentError: A property can't be encoded, or all together exceed PROPERTIES_BYTES_MAX.
     """
     properties = message.properties
     if ordering_key is not None and _SHARDING_KEY not in properties:
@@ -124,7 +156,7 @@ def encode_message_properties(message: Message, message_id: str | None, ordering
 
 
 def check_body(body: bytes, bytes_max: int) -> None:
-    """Raise InvalidArgumentError for a body that no broker accepts."""
+    """Raise InvalidArgumentError for an empty body, or for one of more than `bytes_max` bytes."""
     if not body:
         raise InvalidArgumentError("body", body, "is empty")
     if len(body) > bytes_max:
@@ -132,7 +164,7 @@ def check_body(body: bytes, bytes_max: int) -> None:
 
 
 def check_send_topic(topic: str) -> None:
-    """Raise InvalidArgumentError for a topic that is reserved for the broker."""
+    """Raise InvalidArgumentError for a topic that only the broker writes to."""
     if topic in NOT_ALLOWED_SEND_TOPICS:
         raise InvalidArgumentError("topic", topic, "may not be sent to")
 
@@ -140,16 +172,16 @@ def check_send_topic(topic: str) -> None:
 def prepare_batch(
     topic: str, items: Sequence[Message], message_ids: Sequence[str | None], *, body_bytes_max: int
 ) -> EncodedSend:
-    """Check and encode a batch.
+    """Check and encode a batch. Producer._prepare does this for a single message, whose body it may compress.
 
     Args:
         topic: The topic of all items.
         items: The messages, at least one.
-        message_ids: The id for each message, or None if the message has its own.
-        body_bytes_max: Largest size of the whole batch.
+        message_ids: The UNIQ_KEY for each message, or None if the message has one.
+        body_bytes_max: Largest size of the whole encoded batch.
 
     Raises:
-        InvalidArgumentError: An item is not valid (the error names it), or all together are too large.
+        InvalidArgumentError: An item is not valid (the field is `items[i].…`), or all together are too large.
     """
     if not items:
         raise InvalidArgumentError("items", items, "is empty")
@@ -158,14 +190,12 @@ def prepare_batch(
     try:
         for item, message_id in zip(items, message_ids, strict=True):
             body = item.body
-            if item.topic != topic or not body or len(body) > body_bytes_max:
+            if item.topic != topic or not body or len(body) > body_bytes_max or item.flag not in _INT32:
                 _check_item(item, topic, body_bytes_max)
             append((item.flag, body, encode_message_properties(item, message_id)))
-        data = encode_batch(parts)
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"items[{len(parts)}].{error.field}", error.value, error.reason) from None
-    except InvalidMessageError as error:
-        raise InvalidArgumentError(f"items.{error.field}", error.value, error.reason) from None
+    data = encode_batch(parts)
     if len(data) > body_bytes_max:
         raise InvalidArgumentError("items", len(data), f"bytes are more than {body_bytes_max}")
     ids = tuple(message_id or item.properties[_UNIQ_KEY] for item, message_id in zip(items, message_ids, strict=True))
@@ -189,8 +219,8 @@ def build_request(
         producer_group: The producer group of the sender.
         now_ms: Wall time.
         default_topic_queue_nums: Number of queues with which a broker may create an unknown topic; None if the broker
-            must not create it. The protocol has no field for that. So the request names the topic itself as the
-            template, and an unknown topic can't be a template.
+            must not create it. The protocol has no field for "must not". It has a field for the topic that is the
+            template of a new one. With None, this field names the unknown topic itself, which can't be a template.
         one_way: Whether no answer is wanted.
     """
     creates = default_topic_queue_nums is not None
@@ -201,22 +231,31 @@ def build_request(
         "d": str(default_topic_queue_nums) if creates else "1",
         "e": str(queue.queue_id),
         "f": str(prepared.sys_flag) if prepared.sys_flag else "0",
-        "g": str(now_ms),
+        "g": str(now_ms),  # The born timestamp.
         "h": str(prepared.flag) if prepared.flag else "0",
         "i": prepared.properties,
-        "j": "0",
-        "k": "false",
+        "j": "0",  # reconsumeTimes. There is no "l", maxReconsumeTimes: only a consumer that sends back has it.
+        "k": "false",  # unitMode.
         "m": "true" if prepared.code == RequestCode.SEND_BATCH_MESSAGE else "false",
         "n": queue.broker_name,
     }
     return RemotingCommand.request(prepared.code, body=prepared.body, ext=ext, one_way=one_way)
 
 
-def read_placement(prepared: EncodedSend, queue: MessageQueue, response: RemotingCommand) -> BatchSendResult | None:
-    """Return the position of the messages, or None if the answer's code means that they have no position.
+def read_result(prepared: EncodedSend, queue: MessageQueue, response: RemotingCommand) -> BatchSendResult | None:
+    """Return the position of the messages from the broker's answer.
+
+    Args:
+        prepared: The message or batch that was sent.
+        queue: The queue that the request named.
+        response: The broker's answer.
+
+    Returns:
+        The position, or None if the broker refused the messages: the response code has no SendStatus.
 
     Raises:
-        ValueError: The code means that they have a position, but the answer does not give it.
+        ValueError: The code has a SendStatus, but the answer lacks the position, or has it for another number of
+            messages. The text is a clause for an error that names the broker: "its answer …".
     """
     status = _STATUSES.get(response.code)
     if status is None:
@@ -226,7 +265,7 @@ def read_placement(prepared: EncodedSend, queue: MessageQueue, response: Remotin
         first, queue_id, stored = int(ext["queueOffset"]), int(ext["queueId"]), ext["msgId"]
     except KeyError as error:
         raise ValueError(f"its answer has no {error.args[0]}") from None
-    if queue_id != queue.queue_id:  # The broker chooses if the request names a negative queue.
+    if queue_id != queue.queue_id:  # The broker chooses a queue if the request has a negative queue id.
         queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
     ids, region_id = prepared.message_ids, ext.get("MSG_REGION")
     if len(ids) == 1:
@@ -240,4 +279,6 @@ def read_placement(prepared: EncodedSend, queue: MessageQueue, response: Remotin
 def _check_item(item: Message, topic: str, body_bytes_max: int) -> None:
     if item.topic != topic:
         raise InvalidArgumentError("topic", item.topic, f"is not the batch's topic {topic!r}")
+    if item.flag not in _INT32:
+        raise InvalidArgumentError("flag", item.flag, "is not a 32-bit number")
     check_body(item.body, body_bytes_max)

@@ -45,10 +45,18 @@ CONNECTIONS_MAX = 64
 
 
 class AsyncGantryClient:
-    """A connection pool to one gateway and a key.
+    """Calls one gateway with one API key, over a pool of connections. No call is repeated after a failure.
 
-    Every method raises GantryProblem if the gateway refuses or can't serve, GantryConnectionError if no complete answer
-    came, and GantryProtocolError if the answer does not follow the contract.
+    Every method raises GantryProblem if the gateway refuses the call or can't serve it, GantryConnectionError if no
+    complete answer came, and GantryProtocolError if the answer does not follow the contract.
+
+    These arguments have the same meaning in all methods:
+        system: Whether system topics and groups are included.
+        only_new: Whether to fail (412) if the resource exists.
+        etag: The ETag of the resource that the caller has read; the call fails (412) if it has changed since then.
+        at, since, until: Times as the contract's type Time, such as `2026-01-31T12:00:00Z`.
+        limit: The largest number of items in the answer.
+        run: The id of a run, or `latest` for the latest one that succeeded.
 
     Concurrency: one event loop. The gateway may have carried out a cancelled call.
     """
@@ -93,7 +101,7 @@ class AsyncGantryClient:
         await self._http.aclose()
 
     async def run(self, call: Call[T]) -> T:
-        """Run a call of `gantry.http.calls`."""
+        """Run a call of `gantry.http.calls`, `alertcalls` or `reportcalls`, and return its decoded answer."""
         try:
             answer = await self._http.request(
                 call.method,
@@ -131,7 +139,7 @@ class AsyncGantryClient:
         return (await self.run(calls.list_queues(topic))).items
 
     async def send(self, topic: str, message: OutgoingMessage, *, one_way: bool = False) -> SendResult:
-        """Send one message. A refusal raises GantryProblem with the outcome."""
+        """Send one message. A refusal raises GantryProblem with the outcome; with `one_way` the outcome is `unknown`."""
         return await self.run(calls.send(topic, message, one_way=one_way))
 
     async def send_batch(self, topic: str, messages: Iterable[OutgoingMessage]) -> BatchResult:
@@ -173,7 +181,7 @@ class AsyncGantryClient:
         )
 
     async def find_offset(self, topic: str, broker: str, queue_id: int, *, at: str, boundary: str = "lower") -> int:
-        """Return the offset of the queue at a moment."""
+        """Return the offset for a moment: the first message stored then or later; with `upper`, the last until then."""
         return await self.run(calls.find_offset(topic, broker, queue_id, at=at, boundary=boundary))
 
     async def list_groups(self, *, system: bool = False) -> list[Group]:
@@ -193,7 +201,7 @@ class AsyncGantryClient:
         await self.run(calls.delete_group(name, etag=etag))
 
     async def get_offsets(self, group: str, *, topic: str | None = None) -> list[GroupOffset]:
-        """Return a group's position in each queue."""
+        """Return a group's committed offset and lag in each queue; `topic` None means all its topics."""
         return (await self.run(calls.get_offsets(group, topic=topic))).items
 
     async def commit_offsets(self, group: str, commits: Sequence[OffsetCommit]) -> list[OffsetCommitResult]:
@@ -201,7 +209,7 @@ class AsyncGantryClient:
         return await self.run(calls.commit_offsets(group, commits))
 
     async def list_clients(self, group: str) -> list[GroupClient]:
-        """Return the group's connected instances."""
+        """Return the instances of a consumer group that are connected now."""
         return (await self.run(calls.list_clients(group))).items
 
     async def list_subscriptions(self, group: str) -> list[GroupSubscription]:
@@ -209,7 +217,7 @@ class AsyncGantryClient:
         return await self._all_pages(lambda cursor: calls.list_subscriptions(group, cursor=cursor))
 
     async def list_objectives(self, *, group: str | None = None) -> list[Objective]:
-        """Return all objectives, sorted by group and topic."""
+        """Return all objectives, or those of a group, sorted by group and topic. An objective limits a group's lag."""
         return await self._all_pages(lambda cursor: alertcalls.list_objectives(group=group, cursor=cursor))
 
     async def get_objective(self, group: str, *, topic: str | None = None) -> Objective:
@@ -223,17 +231,17 @@ class AsyncGantryClient:
         return await self.run(alertcalls.put_objective(group, change, topic=topic, etag=etag))
 
     async def delete_objective(self, group: str, *, topic: str | None = None, etag: str | None = None) -> None:
-        """Delete an objective."""
+        """Delete an objective; `topic` as in `get_objective`."""
         await self.run(alertcalls.delete_objective(group, topic=topic, etag=etag))
 
     async def list_alerts(self, *, group: str | None = None) -> list[Alert]:
-        """Return the open alerts, sorted by group and topic."""
+        """Return the alerts that are open now, sorted by group and topic."""
         return await self._all_pages(lambda cursor: alertcalls.list_alerts(group=group, cursor=cursor))
 
     async def list_alert_events(
         self, *, group: str | None = None, topic: str | None = None, limit: int = 100
     ) -> list[AlertEvent]:
-        """Return the events of alerts, newest first."""
+        """Return the events of alerts, such as opened and closed, newest first."""
         return (await self.run(alertcalls.list_alert_events(group=group, topic=topic, limit=limit))).items
 
     async def list_webhooks(self) -> list[Webhook]:
@@ -245,19 +253,19 @@ class AsyncGantryClient:
         return await self.run(alertcalls.create_webhook({"url": url, **config}))
 
     async def put_webhook(self, webhook: str, **change: Any) -> Webhook:
-        """Change a webhook; `change` has url, groups, verdicts, enabled, secret."""
+        """Change the webhook with this id; `change` has url, groups, verdicts, enabled, secret."""
         return await self.run(alertcalls.put_webhook(webhook, change))
 
     async def delete_webhook(self, webhook: str) -> None:
-        """Delete a webhook and its deliveries."""
+        """Delete the webhook with this id and its deliveries."""
         await self.run(alertcalls.delete_webhook(webhook))
 
     async def test_webhook(self, webhook: str) -> Delivery:
-        """Send a test to a webhook."""
+        """Send a test to the webhook with this id, and return its delivery."""
         return await self.run(alertcalls.test_webhook(webhook))
 
     async def list_deliveries(self, webhook: str, *, status: str | None = None, limit: int = 100) -> list[Delivery]:
-        """Return a webhook's deliveries, newest first."""
+        """Return a webhook's deliveries, newest first; `status` is `pending`, `delivered` or `failed`, None for all."""
         return (await self.run(alertcalls.list_deliveries(webhook, status=status, limit=limit))).items
 
     async def get_cluster(self) -> Cluster:
@@ -265,7 +273,7 @@ class AsyncGantryClient:
         return await self.run(calls.get_cluster())
 
     async def list_keys(self, *, revoked: bool = False) -> list[Key]:
-        """Return the API keys without their secret parts."""
+        """Return the API keys without their secret parts; with `revoked`, revoked keys too."""
         return await self._all_pages(lambda cursor: calls.list_keys(revoked=revoked, cursor=cursor))
 
     async def create_key(self, name: str, rights: Rights) -> Key:
@@ -281,7 +289,7 @@ class AsyncGantryClient:
         return await self.run(calls.create_ticket())
 
     async def list_audit(self, *, kind: str | None = None, name: str | None = None) -> list[AuditEntry]:
-        """Return changes of metadata, newest first."""
+        """Return changes of metadata, newest first, of a `kind` such as `topic`; `name` needs `kind`."""
         return await self._all_pages(lambda cursor: calls.list_audit(kind=kind, name=name, cursor=cursor))
 
     async def list_reports(self) -> list[Report]:
@@ -289,7 +297,7 @@ class AsyncGantryClient:
         return (await self.run(reportcalls.list_reports())).items
 
     async def start_report_run(self, job: str, *, since: str | None = None, until: str | None = None) -> ReportRun:
-        """Start a run of a report job, for now or for a period. If such a run exists already, return it."""
+        """Start a run of a report job, for now or for a period. If there is such a run already, return that one."""
         return await self.run(reportcalls.start_report_run(job, since=since, until=until))
 
     async def list_report_runs(self, job: str, *, limit: int = 100) -> list[ReportRun]:
@@ -297,7 +305,7 @@ class AsyncGantryClient:
         return (await self.run(reportcalls.list_report_runs(job, limit=limit))).items
 
     async def get_report_run(self, job: str, run: str = "latest") -> ReportRun:
-        """Return a run by its id, or the latest one that succeeded."""
+        """Return a run of a report job."""
         return await self.run(reportcalls.get_report_run(job, run))
 
     async def get_report_page(self, job: str, run: str = "latest") -> str:

@@ -43,10 +43,18 @@ TIMEOUT_MS = 10_000
 
 
 class GantryClient:
-    """A connection pool to one gateway and a key.
+    """Calls one gateway with one API key, over a pool of connections. No call is repeated after a failure.
 
-    Every method raises GantryProblem if the gateway refuses or can't serve, GantryConnectionError if no complete answer
-    came, and GantryProtocolError if the answer does not follow the contract.
+    Every method raises GantryProblem if the gateway refuses the call or can't serve it, GantryConnectionError if no
+    complete answer came, and GantryProtocolError if the answer does not follow the contract.
+
+    These arguments have the same meaning in all methods:
+        system: Whether system topics and groups are included.
+        only_new: Whether to fail (412) if the resource exists.
+        etag: The ETag of the resource that the caller has read; the call fails (412) if it has changed since then.
+        at, since, until: Times as the contract's type Time, such as `2026-01-31T12:00:00Z`.
+        limit: The largest number of items in the answer.
+        run: The id of a run, or `latest` for the latest one that succeeded.
 
     Concurrency: may be used by several threads.
     """
@@ -59,6 +67,14 @@ class GantryClient:
         timeout_ms: int = TIMEOUT_MS,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
+        """Make a client; nothing is sent yet.
+
+        Args:
+            base_url: URL of the gateway, such as `http://127.0.0.1:8080`, without `/v1`.
+            api_key: API key; None for a gateway that needs none.
+            timeout_ms: Time-out for connecting, and for each read and each write; not for a whole call.
+            transport: Replaces the network; for tests.
+        """
         self.base_url = base_url.rstrip("/")
         self._timeout_s = timeout_ms / 1_000
         headers = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
@@ -89,7 +105,7 @@ class GantryClient:
         self._http.close()
 
     def run(self, call: Call[T]) -> T:
-        """Run a call of `gantry.http.calls`."""
+        """Run a call of `gantry.http.calls`, `alertcalls` or `reportcalls`, and return its decoded answer."""
         try:
             answer = self._http.request(
                 call.method,
@@ -127,7 +143,7 @@ class GantryClient:
         return self.run(calls.list_queues(topic)).items
 
     def send(self, topic: str, message: OutgoingMessage, *, one_way: bool = False) -> SendResult:
-        """Send one message. A refusal raises GantryProblem with the outcome."""
+        """Send one message. A refusal raises GantryProblem with the outcome; with `one_way` the outcome is `unknown`."""
         return self.run(calls.send(topic, message, one_way=one_way))
 
     def send_batch(self, topic: str, messages: Iterable[OutgoingMessage]) -> BatchResult:
@@ -169,7 +185,7 @@ class GantryClient:
         )
 
     def find_offset(self, topic: str, broker: str, queue_id: int, *, at: str, boundary: str = "lower") -> int:
-        """Return the offset of the queue at a moment."""
+        """Return the offset for a moment: the first message stored then or later; with `upper`, the last until then."""
         return self.run(calls.find_offset(topic, broker, queue_id, at=at, boundary=boundary))
 
     def list_groups(self, *, system: bool = False) -> list[Group]:
@@ -189,7 +205,7 @@ class GantryClient:
         self.run(calls.delete_group(name, etag=etag))
 
     def get_offsets(self, group: str, *, topic: str | None = None) -> list[GroupOffset]:
-        """Return a group's position in each queue."""
+        """Return a group's committed offset and lag in each queue; `topic` None means all its topics."""
         return self.run(calls.get_offsets(group, topic=topic)).items
 
     def commit_offsets(self, group: str, commits: Sequence[OffsetCommit]) -> list[OffsetCommitResult]:
@@ -197,7 +213,7 @@ class GantryClient:
         return self.run(calls.commit_offsets(group, commits))
 
     def list_clients(self, group: str) -> list[GroupClient]:
-        """Return the group's connected instances."""
+        """Return the instances of a consumer group that are connected now."""
         return self.run(calls.list_clients(group)).items
 
     def list_subscriptions(self, group: str) -> list[GroupSubscription]:
@@ -205,7 +221,7 @@ class GantryClient:
         return self._all_pages(lambda cursor: calls.list_subscriptions(group, cursor=cursor))
 
     def list_objectives(self, *, group: str | None = None) -> list[Objective]:
-        """Return all objectives, sorted by group and topic."""
+        """Return all objectives, or those of a group, sorted by group and topic. An objective limits a group's lag."""
         return self._all_pages(lambda cursor: alertcalls.list_objectives(group=group, cursor=cursor))
 
     def get_objective(self, group: str, *, topic: str | None = None) -> Objective:
@@ -219,17 +235,17 @@ class GantryClient:
         return self.run(alertcalls.put_objective(group, change, topic=topic, etag=etag))
 
     def delete_objective(self, group: str, *, topic: str | None = None, etag: str | None = None) -> None:
-        """Delete an objective."""
+        """Delete an objective; `topic` as in `get_objective`."""
         self.run(alertcalls.delete_objective(group, topic=topic, etag=etag))
 
     def list_alerts(self, *, group: str | None = None) -> list[Alert]:
-        """Return the open alerts, sorted by group and topic."""
+        """Return the alerts that are open now, sorted by group and topic."""
         return self._all_pages(lambda cursor: alertcalls.list_alerts(group=group, cursor=cursor))
 
     def list_alert_events(
         self, *, group: str | None = None, topic: str | None = None, limit: int = 100
     ) -> list[AlertEvent]:
-        """Return the events of alerts, newest first."""
+        """Return the events of alerts, such as opened and closed, newest first."""
         return self.run(alertcalls.list_alert_events(group=group, topic=topic, limit=limit)).items
 
     def list_webhooks(self) -> list[Webhook]:
@@ -241,19 +257,19 @@ class GantryClient:
         return self.run(alertcalls.create_webhook({"url": url, **config}))
 
     def put_webhook(self, webhook: str, **change: Any) -> Webhook:
-        """Change a webhook; `change` has url, groups, verdicts, enabled, secret."""
+        """Change the webhook with this id; `change` has url, groups, verdicts, enabled, secret."""
         return self.run(alertcalls.put_webhook(webhook, change))
 
     def delete_webhook(self, webhook: str) -> None:
-        """Delete a webhook and its deliveries."""
+        """Delete the webhook with this id and its deliveries."""
         self.run(alertcalls.delete_webhook(webhook))
 
     def test_webhook(self, webhook: str) -> Delivery:
-        """Send a test to a webhook."""
+        """Send a test to the webhook with this id, and return its delivery."""
         return self.run(alertcalls.test_webhook(webhook))
 
     def list_deliveries(self, webhook: str, *, status: str | None = None, limit: int = 100) -> list[Delivery]:
-        """Return a webhook's deliveries, newest first."""
+        """Return a webhook's deliveries, newest first; `status` is `pending`, `delivered` or `failed`, None for all."""
         return self.run(alertcalls.list_deliveries(webhook, status=status, limit=limit)).items
 
     def get_cluster(self) -> Cluster:
@@ -261,7 +277,7 @@ class GantryClient:
         return self.run(calls.get_cluster())
 
     def list_keys(self, *, revoked: bool = False) -> list[Key]:
-        """Return the API keys without their secret parts."""
+        """Return the API keys without their secret parts; with `revoked`, revoked keys too."""
         return self._all_pages(lambda cursor: calls.list_keys(revoked=revoked, cursor=cursor))
 
     def create_key(self, name: str, rights: Rights) -> Key:
@@ -277,7 +293,7 @@ class GantryClient:
         return self.run(calls.create_ticket())
 
     def list_audit(self, *, kind: str | None = None, name: str | None = None) -> list[AuditEntry]:
-        """Return changes of metadata, newest first."""
+        """Return changes of metadata, newest first, of a `kind` such as `topic`; `name` needs `kind`."""
         return self._all_pages(lambda cursor: calls.list_audit(kind=kind, name=name, cursor=cursor))
 
     def list_reports(self) -> list[Report]:
@@ -285,7 +301,7 @@ class GantryClient:
         return self.run(reportcalls.list_reports()).items
 
     def start_report_run(self, job: str, *, since: str | None = None, until: str | None = None) -> ReportRun:
-        """Start a run of a report job, for now or for a period. If such a run exists already, return it."""
+        """Start a run of a report job, for now or for a period. If there is such a run already, return that one."""
         return self.run(reportcalls.start_report_run(job, since=since, until=until))
 
     def list_report_runs(self, job: str, *, limit: int = 100) -> list[ReportRun]:
@@ -293,7 +309,7 @@ class GantryClient:
         return self.run(reportcalls.list_report_runs(job, limit=limit)).items
 
     def get_report_run(self, job: str, run: str = "latest") -> ReportRun:
-        """Return a run by its id, or the latest one that succeeded."""
+        """Return a run of a report job."""
         return self.run(reportcalls.get_report_run(job, run))
 
     def get_report_page(self, job: str, run: str = "latest") -> str:

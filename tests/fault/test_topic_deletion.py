@@ -98,7 +98,7 @@ def test_a_deletion_while_dispatch_is_paused(clock, remembered, next_life):
     put(store, others[0], topic="U")  # Dispatch finds no room: the unit belongs into the queue's second file.
     files.rules.append(FaultRule("create", "*/consumequeue/*", errno.ENOSPC))
     store._dispatcher.failure = None
-    store._failures.refresh()  # As if there had been room for a moment: more is appended than dispatched.
+    store._write_blockers.refresh()  # As if there had been room for a moment: more is appended than dispatched.
     put(store, b"late", b"later")
     assert store.state().dispatch_behind_bytes > 0
     store.delete_topic("T")

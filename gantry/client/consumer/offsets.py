@@ -42,9 +42,10 @@ class Offsets:
         return await self._offset(queue, RequestCode.GET_MAX_OFFSET, header)
 
     async def search_offset(self, queue: MessageQueue, at_ms: int, boundary: str = LOWER) -> int:
-        """Return the offset of the message stored at a moment (wall ms).
+        """Return the offset for a moment (wall ms).
 
-        If several messages have this store time, return the offset of the first one, or with UPPER of the last one.
+        LOWER: the first message stored at that moment or later; the max offset if there is none. UPPER: the last message
+        stored at that moment or earlier; the min offset if there is none.
         """
         header = SearchOffsetHeader(topic=queue.topic, queue_id=queue.queue_id, timestamp=at_ms, boundary_type=boundary)
         return await self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)

@@ -21,8 +21,10 @@ from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.headers.pull import PullMessageHeader, PullMessageResponseHeader
 
-MESSAGES_MAX = 32
-# A broker checks held pulls every 5 s, so its answer may come that much later than the suspend time.
+# The default number of messages of a pull, as in RocketMQ, whose brokers return at most 32 by default.
+MESSAGES_DEFAULT = 32
+# A broker looks every 5 s for held pulls whose time has passed, so its answer may come 5 s after the suspend time. The
+# rest is for the way of request and answer.
 _HELD_GRACE_MS = 10_000
 
 _SYS_FLAG = PullSysFlag.build(subscription=True)
@@ -30,7 +32,15 @@ _SYS_FLAG_SUSPEND = PullSysFlag.build(subscription=True, suspend=True)
 
 
 class PullStatus(enum.StrEnum):
-    """The result of a pull."""
+    """The broker's answer to a pull, under RocketMQ's names.
+
+    Attributes:
+        FOUND: The broker returned records; those whose tag only has the same hash as a wanted tag are among them.
+        NO_NEW_MSG: The queue has no message at the offset yet, nor within the suspend time.
+        NO_MATCHED_MSG: The broker read messages, and none of them matches. Pull again at once at the next offset.
+        OFFSET_ILLEGAL: The offset is before the first readable message or after the end of the queue. The next offset is
+            the one that the broker suggests instead.
+    """
 
     FOUND = "FOUND"
     NO_NEW_MSG = "NO_NEW_MSG"
@@ -48,15 +58,23 @@ _STATUSES: dict[int, PullStatus] = {
 
 @dataclass(frozen=True, slots=True)
 class PullResult:
-    """The result of a pull and the offset of the next one.
+    """The messages of a pull and the offset of the next one.
 
     The broker filters by the hashes of tags. So `body` may hold records whose tag has the same hash as a wanted tag.
     `messages` leaves them out. A caller that reads `body` directly has to leave them out too.
+
+    Attributes:
+        status: The broker's answer.
+        body: Consecutive records; empty unless the status is FOUND.
+        next_offset: The offset of the next pull.
+        min_offset: The first readable offset of the queue when the broker answered.
+        max_offset: The offset after the queue's last readable message at that moment.
+        suggest_broker_id: The member of the set that the broker suggests for the next pull: 0 is the master.
+        subscription: The parsed expression of the pull.
     """
 
     status: PullStatus
     body: memoryview
-    """Consecutive records; empty unless the status is FOUND."""
     next_offset: int
     min_offset: int
     max_offset: int
@@ -67,7 +85,7 @@ class PullResult:
         """Yield the messages that match the subscription.
 
         Raises:
-            RecordError: A record is damaged, so the position of the next record is unknown.
+            RecordError: The iterator reached a damaged record, so the position of the next record is unknown.
         """
         if self.subscription.is_all:
             return iter_records(self.body)
@@ -76,13 +94,19 @@ class PullResult:
 
 
 class PullConsumer:
-    """Pulls for one group over an engine.
+    """Pulls messages for one consumer group, through the connections of an engine.
 
-    Concurrency: the event loop's thread, any number of pulls at once. A cancelled pull has read nothing.
+    The methods for offsets raise the errors that the class Offsets lists.
+
+    Concurrency: the event loop's thread, any number of pulls at once. A cancelled pull changes nothing: no offset moves.
+
+    Attributes:
+        group: The consumer group.
+        offsets: The calls for offsets, also for other groups.
     """
 
     def __init__(self, engine: ClientEngine, group: str) -> None:
-        """Make a consumer. Raises InvalidArgumentError for a group name that is not valid."""
+        """Make a consumer; the broker is not asked. Raises InvalidArgumentError for an invalid group name."""
         try:
             check_group(group)
         except InvalidNameError as error:
@@ -96,29 +120,31 @@ class PullConsumer:
         queue: MessageQueue,
         offset: int,
         *,
-        max_messages: int = MESSAGES_MAX,
+        max_messages: int = MESSAGES_DEFAULT,
         max_bytes: int | None = None,
         expression: str | SubscriptionData = SUB_ALL,
         suspend_ms: int = 0,
         broker_id: int | None = None,
         wide_messages: int | None = None,
     ) -> PullResult:
-        """Read messages from a queue.
+        """Read messages from a queue, and do not commit an offset.
 
         Args:
             queue: The queue.
             offset: Offset of the first message to read.
-            max_messages: Largest number of messages to read.
+            max_messages: Largest number of messages to read; the broker has a limit of its own.
             max_bytes: Approximate largest size of the answer; None for the broker's limit.
             expression: Tags separated by `||`, `*` for all, or a parsed subscription.
-            suspend_ms: Time for which the broker may hold the pull if there is no message yet.
-            broker_id: The member of the set to read from; None for the master.
-            wide_messages: Replaces `max_messages` on Gantry's brokers and may be above their limit by count; other
+            suspend_ms: Time for which the broker may hold the pull if there is no message yet; 0 for an answer at once.
+            broker_id: The preferred member of the set; another one may answer. None: only the master may answer.
+            wide_messages: Replaces `max_messages` on Gantry's brokers, whose limits by count do not apply to it. Other
                 brokers ignore it.
 
         Raises:
             InvalidArgumentError: An argument is not valid.
-            NoRouteError, BrokerUnavailableError, BrokerError, NoAnswerError: Nothing was read.
+            NoRouteError, BrokerUnavailableError: The topic has no route, or the set no member that may answer now.
+            BrokerError: The broker refused, or its answer can't be read.
+            NoAnswerError: The broker did not answer in time, or the connection broke.
         """
         if offset < 0:
             raise InvalidArgumentError("offset", offset, "is below 0")
@@ -161,23 +187,27 @@ class PullConsumer:
         )
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """Return the first readable offset. Raises the errors of Offsets."""
+        """Return the offset of the queue's first readable message."""
         return await self.offsets.min_offset(queue)
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """Return the offset after the last message. Raises the errors of Offsets."""
+        """Return the offset after the queue's last message: that of the next message to be written."""
         return await self.offsets.max_offset(queue)
 
     async def search_offset(self, queue: MessageQueue, at_ms: int, boundary: str = LOWER) -> int:
-        """Return the offset of a message stored at a moment (wall ms). Raises the errors of Offsets."""
+        """Return the offset for a moment (wall ms).
+
+        LOWER: the first message stored at that moment or later; the max offset if there is none. UPPER: the last message
+        stored at that moment or earlier; the min offset if there is none.
+        """
         return await self.offsets.search_offset(queue, at_ms, boundary)
 
     async def committed_offset(self, queue: MessageQueue) -> int | None:
-        """Return the group's committed offset, or None. Raises the errors of Offsets."""
+        """Return the group's committed offset on a queue, or None if it has never committed one."""
         return await self.offsets.committed_offset(self.group, queue)
 
     async def commit_offset(self, queue: MessageQueue, offset: int) -> None:
-        """Commit the group's offset. Raises InvalidArgumentError and the errors of Offsets."""
+        """Commit the group's offset on a queue. Raises InvalidArgumentError for a negative offset."""
         if offset < 0:
             raise InvalidArgumentError("offset", offset, "is below 0")
         await self.offsets.commit_offset(self.group, queue, offset)

@@ -1,4 +1,11 @@
-"""The connections of a group and the state of a consumer: the responses to 203, 204 and 307."""
+"""The connections of a group and the state of a consumer: the bodies of the responses to 203, 204 and 307.
+
+The docstrings begin with the request code: 203 GET_CONSUMER_CONNECTION_LIST, 204 GET_PRODUCER_CONNECTION_LIST, 307
+GET_CONSUMER_RUNNING_INFO. The broker answers 203 and 204. It forwards 307 to the consumer's client, which answers.
+
+A Bean is the shape of the JSON. Maps with a MessageQueue as key are read and written in different shapes (fastjson.py),
+so such a body has a _Read… and a _Written… class.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,7 +27,14 @@ from gantry.remoting.bodies.fastjson import (
 
 
 class ClientConnection(JsonBody, kw_only=True):
-    """The connection of one client."""
+    """The connection of one instance.
+
+    Attributes:
+        client_addr: Address of the client, `host:port`.
+        client_id: The instance's client id.
+        language: Name of the LanguageCode.
+        version: The client's release as RocketMQ's version number.
+    """
 
     client_addr: str
     client_id: str
@@ -38,7 +52,15 @@ class _ConsumerConnectionBean(JsonBody, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConnection:
-    """203: the instances of a consumer group and their subscriptions."""
+    """203: the instances of a consumer group and the group's subscriptions.
+
+    Attributes:
+        connections: The instances.
+        subscriptions: Topic → the group's subscription.
+        consume_type: Push or pull, from the latest heart-beat; so are the next two fields.
+        message_model: CLUSTERING or BROADCASTING.
+        consume_from_where: The position at which a group without offsets begins.
+    """
 
     connections: tuple[ClientConnection, ...] = ()
     subscriptions: Mapping[str, SubscriptionData] = field(default_factory=dict)
@@ -85,9 +107,12 @@ class ProducerConnection(JsonBody, kw_only=True):
 
 
 class ProcessQueueInfo(JsonBody, kw_only=True):
-    """307: the in-flight messages of a consumer in one queue. The wire format has the misspelt names.
+    """307: the messages of one queue that a consumer has pulled and not yet consumed (its ProcessQueue).
 
-    A field that is UNSET is not on the wire: it isn't known. RocketMQ's own tools take it for 0.
+    Counts are messages, offsets are queue offsets, timestamps are wall ms. `droped` is the spelling on the wire. It says
+    that the consumer no longer holds the queue.
+
+    A field that is UNSET is not known and not on the wire. RocketMQ's own tools then show 0.
     """
 
     cached_msg_count: int | Unset = UNSET
@@ -107,7 +132,11 @@ class ProcessQueueInfo(JsonBody, kw_only=True):
 
 
 class ConsumeStatus(JsonBody, kw_only=True):
-    """307: the consumption of one topic. Rates are per second, times are in ms."""
+    """307: the consumption of one topic.
+
+    The fields with tps are messages per second, those with rt (response time) are averages in ms.
+    `consume_failed_msgs` is the number of messages that failed in the last hour.
+    """
 
     consume_failed_msgs: int = 0
     consume_failed_tps: float = msgspec.field(name="consumeFailedTPS", default=0.0)
@@ -139,7 +168,16 @@ class _WrittenRunningInfo(JsonBody, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerRunningInfo:
-    """307: the state of one consumer. properties: settings and the PROP_… names from docs/formats/remoting.md."""
+    """307: the state of one consumer.
+
+    Attributes:
+        properties: The consumer's settings, and the PROP_… values (docs/formats/remoting.md).
+        subscriptions: The subscriptions.
+        queues: The queues that the consumer holds now, with their messages.
+        status_table: Topic → its consumption. Gantry's consumers send none.
+        user_consumer_info: Free entries for people. Gantry's consumers send none.
+        jstack: Stack traces of the client's threads as text, if the request asked for them; else None.
+    """
 
     properties: Mapping[str, str] = field(default_factory=dict)
     subscriptions: tuple[SubscriptionData, ...] = ()

@@ -1,4 +1,10 @@
-"""Statistics: the responses to 202, 208 and 315."""
+"""Statistics: the bodies of the responses to 202, 208 and 315.
+
+The docstrings begin with the request code: 202 GET_TOPIC_STATS_INFO, 208 GET_CONSUME_STATS, 315 VIEW_BROKER_STATS_DATA.
+
+Maps with a MessageQueue as key are read and written in different shapes (fastjson.py), so such a body has a _Read… and a
+_Written… class.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +24,14 @@ from gantry.remoting.bodies.fastjson import (
 
 
 class OffsetWrapper(JsonBody, kw_only=True):
-    """The offsets of a group in one queue. last_timestamp: store time (ms) of the last consumed message; 0: unknown."""
+    """The offsets of a group in one queue.
+
+    Attributes:
+        broker_offset: The queue's max offset.
+        consumer_offset: The group's committed offset. `broker_offset` minus it is the lag.
+        last_timestamp: Store time (wall ms) of the last consumed message; 0 if it is not known.
+        pull_offset: The offset up to which the group has pulled; at least `consumer_offset`.
+    """
 
     broker_offset: int = 0
     consumer_offset: int = 0
@@ -40,7 +53,7 @@ class _WrittenConsumeStats(JsonBody, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class ConsumeStats:
-    """208: the offsets of a group in all its queues."""
+    """208: the offsets of a group in all its queues; consume_tps: messages that it gets per second."""
 
     offset_table: Mapping[MessageQueue, OffsetWrapper] = field(default_factory=dict)
     consume_tps: float = 0.0
@@ -65,7 +78,13 @@ class ConsumeStats:
 
 
 class TopicOffset(JsonBody, kw_only=True):
-    """The offsets of one queue. last_update_timestamp: store time (ms) of the last message; 0 if the queue is empty."""
+    """The offsets of one queue.
+
+    Attributes:
+        last_update_timestamp: Store time (wall ms) of the last message; 0 if the queue is empty.
+        max_offset: The offset after the last message.
+        min_offset: The offset of the first readable message.
+    """
 
     last_update_timestamp: int = 0
     max_offset: int = 0
@@ -86,7 +105,7 @@ class _WrittenTopicStats(JsonBody, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class TopicStatsTable:
-    """202: the queues of a topic."""
+    """202: the offsets of a topic's queues; topic_put_tps: messages that the topic gets per second."""
 
     offset_table: Mapping[MessageQueue, TopicOffset] = field(default_factory=dict)
     topic_put_tps: float = 0.0
@@ -111,7 +130,13 @@ class TopicStatsTable:
 
 
 class BrokerStatsItem(JsonBody, kw_only=True):
-    """One counter over one period. avgpt: average per call."""
+    """One counter over one period.
+
+    Attributes:
+        avgpt: The average amount that one call added ("average per time").
+        sum: The amount added in the period.
+        tps: The amount per second.
+    """
 
     avgpt: float = 0.0
     sum: int = 0
@@ -119,7 +144,7 @@ class BrokerStatsItem(JsonBody, kw_only=True):
 
 
 class BrokerStatsData(JsonBody, kw_only=True):
-    """315: the values of a counter for the last minute, hour and day."""
+    """315: one counter over the last minute, the last hour and the last day."""
 
     stats_day: BrokerStatsItem = msgspec.field(default_factory=BrokerStatsItem)
     stats_hour: BrokerStatsItem = msgspec.field(default_factory=BrokerStatsItem)

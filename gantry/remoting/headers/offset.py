@@ -1,10 +1,17 @@
-"""The offsets of queues and groups: 14, 15, 29, 30, 31 and 32."""
+"""The headers of requests for the offsets of queues and groups: request codes 14, 15, 29, 30, 31 and 32.
+
+The docstrings begin with the request code. A broker refuses a request that has no answer with another response code.
+"""
 
 from gantry.remoting.headers.fields import Header, Int32, Int64
 
 
 class QueryConsumerOffsetHeader(Header):
-    """14: get the committed offset of a group in a queue."""
+    """14: get the committed offset of a group on a queue.
+
+    set_zero_if_not_found: False forbids the broker to answer 0 for a group that has never committed an offset; it then
+    answers QUERY_NOT_FOUND. None and True allow it, and the broker decides.
+    """
 
     consumer_group: str
     topic: str
@@ -13,7 +20,10 @@ class QueryConsumerOffsetHeader(Header):
 
 
 class UpdateConsumerOffsetHeader(Header):
-    """15: commit an offset. The group has consumed all messages before it. Ignore negative offsets from ali-ons."""
+    """15: commit an offset: the group has consumed all messages before it.
+
+    The npm client ali-ons also sends negative offsets, which the broker ignores.
+    """
 
     consumer_group: str
     topic: str
@@ -22,7 +32,10 @@ class UpdateConsumerOffsetHeader(Header):
 
 
 class SearchOffsetHeader(Header):
-    """29: find the offset of the message stored at `timestamp`. boundary_type: see is_upper."""
+    """29: find the offset for a store time. timestamp: wall ms. boundary_type: LOWER or UPPER; None is LOWER.
+
+    LOWER asks for the first message stored at that time or later, UPPER for the last one stored at it or earlier.
+    """
 
     topic: str
     queue_id: Int32
@@ -31,12 +44,15 @@ class SearchOffsetHeader(Header):
 
     @property
     def is_upper(self) -> bool:
-        """Whether the request asks for the last offset of that time (UPPER, in any case) instead of the first."""
+        """Whether the boundary is UPPER, in upper or lower case."""
         return self.boundary_type is not None and self.boundary_type.upper() == "UPPER"
 
 
 class GetMaxOffsetHeader(Header):
-    """30: get the next offset to be written. With `committed` False it includes messages that are not readable yet."""
+    """30: get the offset after the last readable message: that of the next message to be written.
+
+    committed: False asks RocketMQ's broker to count also messages that are not readable yet. Gantry's broker ignores it.
+    """
 
     topic: str
     queue_id: Int32
@@ -44,14 +60,14 @@ class GetMaxOffsetHeader(Header):
 
 
 class GetMinOffsetHeader(Header):
-    """31: get the first readable offset."""
+    """31: get the offset of the first readable message."""
 
     topic: str
     queue_id: Int32
 
 
 class GetEarliestStoreTimeHeader(Header):
-    """32: get the store time of the first readable message."""
+    """32: get the store time of a queue's first readable message."""
 
     topic: str
     queue_id: Int32
@@ -64,6 +80,6 @@ class OffsetResponseHeader(Header):
 
 
 class TimestampResponseHeader(Header):
-    """The response to 32: the time in ms, or -1 if the queue is empty."""
+    """The response to 32: the wall time in ms, or -1 if the queue is empty."""
 
     timestamp: Int64

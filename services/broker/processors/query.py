@@ -1,4 +1,8 @@
-"""Searches for messages: by key (12) and by position in the CommitLog (33)."""
+"""Searches for messages: by key (request 12) and by position in the CommitLog (33).
+
+Both read cold bytes, those that are not in memory, through the ColdReader, so that they do not block the loop. A search
+by key is long work, so it runs in slices (turns.py).
+"""
 
 from collections.abc import Mapping
 
@@ -16,10 +20,10 @@ from services.broker.store.index.keysearch import KeySearch
 from services.broker.store.messagestore import MessageStore
 from services.broker.turns import Turns
 
-# A frame minus room for its header.
+# The largest frame, less 1 MiB for the header of the reply.
 REPLY_BODY_BYTES_MAX = FRAME_BYTES_MAX - 1024 * 1024
 
-# About 0.5 ms each: an index item takes 1 µs, and a record's checksum takes 1 µs per KiB.
+# A slice takes about 0.5 ms: an index entry takes 1 µs, and a record's checksum takes 1 µs per KiB.
 _SLICE_ENTRIES = 500
 _SLICE_BYTES = 512 * 1024
 
@@ -28,6 +32,8 @@ class QueryProcessor:
     """Answers queries.
 
     The index holds only hashes, so a reply may contain messages with other keys. Clients compare the keys again.
+
+    Concurrency: the loop's thread only.
     """
 
     def __init__(self, *, store: MessageStore, policy: Policy, cold: ColdReader, turns: Turns) -> None:
@@ -47,7 +53,11 @@ class QueryProcessor:
         )
 
     async def by_key(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """12: return the messages of a topic with a key or, with `_UNIQUE_KEY_QUERY`, with a unique key."""
+        """12: return the newest messages of a topic with a key, oldest first.
+
+        With `_UNIQUE_KEY_QUERY` the key is a unique key (UNIQ_KEY). The broker then uses its own limit for the number of
+        messages, `default_query_max_num`, instead of the request's, as RocketMQ does.
+        """
         header = QueryMessageHeader.from_ext(request.ext_fields)
         count_max = self._policy.default_query_max_num if header.unique_key_query else header.max_num
         if count_max < 1:
@@ -84,7 +94,10 @@ class QueryProcessor:
             await read_cold(self._cold, channel, step, turns=self._turns)
 
     async def _newest_that_fit(self, channel: Channel, offsets: list[int]) -> list[bytes]:
-        """Return the records at these offsets, until the next one does not fit the reply. The first one always fits."""
+        """Return the readable records at these offsets, newest first, until the next one does not fit the reply.
+
+        The first record always fits.
+        """
         taken: list[bytes] = []
         size, position = 0, 0
 

@@ -2,16 +2,16 @@
 
 The way of a message: `put` appends its record to the CommitLog and gives it the next offset of its queue. Once per turn
 of its loop, the caller hands the records to the operating system (`write_out`) and asks for a flush (`request_flush`).
-The flush thread reports how far the disk has the log (`on_flushed`). The caller then calls `dispatch`, which builds
-ConsumeQueue and index and notifies waiting consumers (`on_arrival`), and answers the sender. With ASYNC_FLUSH it
-dispatches and answers as soon as the records are written.
+The flush thread reports the offset up to which the log is on the disk (`on_flushed`). The caller then calls `dispatch`,
+which builds ConsumeQueue and index and notifies waiting consumers (`on_arrival`), and answers the sender. With
+ASYNC_FLUSH it dispatches and answers as soon as the records are written.
 
-These parts protect the store: locks, an abort file while the store runs, recovery at start (recovery.py), and a mark
-with the format's version and the checksum boundary. `maintain`, called about every 100 ms, does the work that is not
-urgent: it flushes derived files, writes the checkpoint, runs retention and creates files ahead.
+These parts protect the store: locks, an abort file while the store runs, recovery at start (recovery.py), and the mark,
+a file with the format's version and the offset from which records have a checksum. `maintain`, called about every 100 ms,
+does the work that is not urgent: it flushes derived files, writes the checkpoint, runs retention, creates files ahead.
 
-Concurrency: one thread makes all calls, and waits for a worker only at start and stop. Three workers never touch a
-record: one syncs the CommitLog, one creates its files ahead, and one syncs derived files and removes old ones.
+Concurrency: one thread makes all calls, and waits for a worker only at start and stop. Three workers, which handle no
+records: one syncs the CommitLog, one creates its files ahead, one syncs ConsumeQueues and index and removes old files.
 """
 
 from collections.abc import Callable, Iterator
@@ -50,7 +50,7 @@ from services.broker.store.writer import Writer
 
 
 class MessageStore:
-    """A store: puts, reads, flushes and deletes messages.
+    """A store: puts, reads and flushes messages. Its parts' methods are attributes: `put` (Writer), `get` (Reader), ….
 
     Args:
         settings: The store's settings.
@@ -60,8 +60,8 @@ class MessageStore:
             first put, when a port becomes known.
         on_arrival: Called with (topic, queue id, max offset, units) of new readable messages; units as in a queue file.
         on_flushed: Called in the flush thread with the offset up to which the CommitLog is on the disk.
-        on_flush_failed: Called once, in the flush thread, when nothing will be reported as flushed any more.
-        physical_memory_bytes: The machine's memory; decides which messages count as "in memory" for pulls.
+        on_flush_failed: Called once, in any thread, with the reason why nothing will be reported as flushed any more.
+        physical_memory_bytes: The machine's memory in bytes; decides which messages count as "in memory" for pulls.
         on_lost: Called once, in any thread, with the reason why this broker no longer owns the store (ownership.py):
             nothing is written from now on, and the process should end.
         process_id: The process id for the abort file and, while the store starts or stops, for the mark.
@@ -111,9 +111,9 @@ class MessageStore:
         self._index = IndexService(self._pool, settings, clock)
         self._sync = DerivedSync(self._pool, settings, queues=self._queues, index=self._index)
         index = self._index if settings.message_index_enable else None
-        self._entries = DispatchRequestMaker(self._queues, settings)
+        self._requests = DispatchRequestMaker(self._queues, settings)
         deleted = self._folder.deleted
-        self._dispatcher = Dispatcher(self._log, self._queues, index, self._entries, deleted, on_arrival=on_arrival)
+        self._dispatcher = Dispatcher(self._log, self._queues, index, self._requests, deleted, on_arrival=on_arrival)
         self._group_commit = GroupCommit(
             self._log, settings, self._flush_worker, on_flushed=on_flushed, still_ours=self._owner.still_ours
         )
@@ -126,7 +126,7 @@ class MessageStore:
         )
         self._watch = StoreWatch(self._owner, self._log)
         self._writer = Writer(
-            self._log, self._queues, settings, clock, self._entries, self._dispatcher.pending, self._deletion
+            self._log, self._queues, settings, clock, self._requests, self._dispatcher.pending, self._deletion
         )
         self.put = self._writer.put
         self.put_batch = self._writer.put_batch
@@ -144,7 +144,7 @@ class MessageStore:
         self._checkpoint: StoreCheckpoint | None = None
 
     def _bind(self, reader: Reader) -> None:
-        """Make the readers' methods attributes of the store, so that the hot paths need no extra call."""
+        """Make the readers' methods attributes of the store: for the hot paths, a call of its own would cost too much."""
         self._reader = reader
         self.get = reader.get
         self.min_offset = reader.min_offset
@@ -165,7 +165,7 @@ class MessageStore:
 
     def _oversee(self, on_flush_failed: Callable[[str], None] | None, on_lost: Callable[[str], None] | None) -> None:
         """Create the parts that observe all others."""
-        self._figures = StoreMetrics(
+        self._metrics = StoreMetrics(
             commit_log=self._log,
             queues=self._queues,
             dispatcher=self._dispatcher,
@@ -174,8 +174,8 @@ class MessageStore:
             writer=self._writer,
             reader=self._reader,
         )
-        self.state = self._figures.state
-        self._failures = WriteBlockers(
+        self.state = self._metrics.state
+        self._write_blockers = WriteBlockers(
             folder=self._folder,
             commit_log=self._log,
             writer=self._writer,
@@ -186,20 +186,20 @@ class MessageStore:
             on_flush_failed=on_flush_failed,
             on_lost=on_lost,
         )
-        self._group_commit.on_failed = self._failures.flush_failed
-        self._owner.on_lost = self._failures.lost
+        self._group_commit.on_failed = self._write_blockers.flush_failed
+        self._owner.on_lost = self._write_blockers.lost
 
     def start(self, *, thorough: bool = False) -> RecoveryReport:
         """Open the store, recover it and make it writable.
 
         Args:
-            thorough: Whether to check the whole log and all derived files, and repair a broken mark (`repair`).
+            thorough: Whether to check everything and repair a broken mark, as `gantry store repair` does.
 
         Raises:
             StoreLockedError: Another process runs on the store.
             StoreFormatError: A later release wrote the store, or its mark is broken.
             CorruptStoreError: A file has an impossible size.
-            UnprovenStoreError: After a crash, the disk still fails on data of the last broker.
+            UnprovenStoreError: After a crash, the disk can't write, or can't read, the content of a file.
             StoreUnusableError: The disk failed. All these errors are StartupErrors, whose message is for a person.
         """
         try:
@@ -210,10 +210,10 @@ class MessageStore:
             if isinstance(error, OSError | StoreFullError | StoreWriteError):
                 raise StoreUnusableError(self.settings.root_dir, error) from caught
             raise
-        self._figures.recovery = report
-        self._failures.is_running = True
+        self._metrics.recovery = report
+        self._write_blockers.is_running = True
         self._retention.look_at_disk()
-        self._failures.refresh()
+        self._write_blockers.refresh()
         return report
 
     def _start(self, *, thorough: bool) -> RecoveryReport:
@@ -235,7 +235,7 @@ class MessageStore:
             self._queues,
             self._index,
             with_index=self.settings.message_index_enable,
-            entries=self._entries,
+            entries=self._requests,
             checkpoint=self._checkpoint,
             folder=folder,
             derived_sync=self._sync,
@@ -254,9 +254,9 @@ class MessageStore:
             index=self._index,
             checkpoint=self._checkpoint,
             dispatched=lambda: self._dispatcher.done(self._retention.settled_offset),
-            on_failed=self._failures.note_failed_flush,
+            on_failed=self._write_blockers.note_failed_flush,
         )
-        self._failures.derived = self._derived
+        self._write_blockers.derived = self._derived
         self._derived.flush_now()
         if self._derived.failure is not None:
             raise OSError(None, self._derived.failure)
@@ -273,7 +273,7 @@ class MessageStore:
             Whether it succeeded. If not, the abort file stays and the next start recovers. A lost store is not changed.
         """
         is_clean = False
-        was_running, self._failures.is_running = self._failures.is_running, False
+        was_running, self._write_blockers.is_running = self._write_blockers.is_running, False
         self._writer.refusal = "the store is not running"
         self._remover.is_stopping = True
         if was_running and self._derived is not None and self._owner.still_ours():
@@ -332,13 +332,13 @@ class MessageStore:
         self._group_commit.request()
 
     def dispatch(self, rounds_max: int | None = None) -> int:
-        """Make confirmed messages readable in up to `rounds_max` rounds; notify consumers; return the record count."""
+        """Make confirmed messages readable and notify consumers, in up to `rounds_max` rounds; return the record count."""
         self.write_out()
         if self._owner.lost is not None:
             return 0
         count = self._dispatcher.run(self._log.confirm_offset, rounds_max)
         if self._dispatcher.failure is not None:
-            self._failures.refresh()
+            self._write_blockers.refresh()
         return count
 
     def maintain(self) -> None:
@@ -362,10 +362,10 @@ class MessageStore:
             self._dispatcher.run(self._log.confirm_offset)
         self._derived.tick(now_ms)
         self._retention.tick(now_ms, self._derived.durable_offset)
-        self._failures.refresh()
+        self._write_blockers.refresh()
 
     def clean_expired(self) -> int:
-        """Remove expired files now and in the next rounds, at any hour; return how many files were removed now."""
+        """Remove expired files now and in the next rounds of retention, at any hour; return the number removed now."""
         assert self._derived is not None, "the store is started first"
         return self._retention.run_by_hand(self._derived.durable_offset) if self._owner.still_ours() else 0
 
@@ -376,7 +376,7 @@ class MessageStore:
 
     @property
     def max_physical_offset(self) -> int:
-        """Return the offset of the next record."""
+        """Return the offset of the next record, the end of the CommitLog."""
         return self._log.next_offset
 
     @property

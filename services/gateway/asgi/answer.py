@@ -1,4 +1,4 @@
-"""Answers: Starlette responses of the gateway, and the common ones ready made."""
+"""Answers: the gateway's Starlette responses, and functions that make the common ones: values and problems."""
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -17,7 +17,8 @@ MSGPACK_TYPE: Final = (b"content-type", b"application/msgpack")
 PROBLEM_TYPE: Final = (b"content-type", b"application/problem+json")
 
 REST: Final = "gantry.rest"
-"""Key of the ASGI message that carries a body: its other parts, which the server writes behind it."""
+"""Key of the ASGI body message for the other parts of a large body (`Answer.rest`; not the REST API). The gateway's
+server writes `body` and then these parts."""
 
 _NO_BODY_STATUSES: Final = (204, 304)
 
@@ -26,13 +27,15 @@ encode_msgpack = msgspec.msgpack.Encoder().encode
 
 
 class Answer(Response):
-    """A response made of bytes, whose body may have several parts.
+    """A response whose headers and body are bytes. A large body may have several parts, so that nobody has to join them.
+
+    It can be sent only once.
 
     Attributes:
         status_code: HTTP status.
         body: The whole of a small body, or the first part of a large one.
         raw_headers: Headers that the endpoint adds. Middleware adds others.
-        rest: The other parts of a large body.
+        rest: The other parts of a large body, in order; empty for a small one.
     """
 
     body: bytes
@@ -47,15 +50,16 @@ class Answer(Response):
 
     @property
     def size(self) -> int:
-        """Return how many bytes the body has."""
+        """Return the size of the whole body in bytes."""
         return len(self.body) + sum(map(len, self.rest)) if self.rest else len(self.body)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send head and body; the body belongs to the server afterwards."""
+        """Send the head and the body, and drop the body."""
         headers, size = self.raw_headers, self.size
         if size or self.status_code not in _NO_BODY_STATUSES:
             headers.append((b"content-length", b"%d" % size))
-        # While the caller takes the body, a second copy would stay in memory here.
+        # This object lives until the server has written everything. Without a reference here, the server can free the
+        # body as soon as the socket has taken it.
         body: dict[str, Any] = {"type": "http.response.body", "body": self.body}
         if self.rest:
             body[REST] = self.rest
@@ -69,7 +73,7 @@ class Answer(Response):
 
 
 def json_answer(value: Any, status: int = 200, *, etag: str | None = None) -> Answer:
-    """Return a value as JSON."""
+    """Return an answer with a value as JSON."""
     headers: Headers = [JSON_TYPE]
     if etag is not None:
         headers.append((b"etag", etag.encode()))
@@ -77,12 +81,15 @@ def json_answer(value: Any, status: int = 200, *, etag: str | None = None) -> An
 
 
 def value_answer(value: Any, *, binary: bool) -> Answer:
-    """Return a value in the coding that the caller asked for; `value` has been made for it."""
+    """Return an answer (200) with a value as MessagePack if `binary`, else as JSON.
+
+    The caller has made `value` for this coding: bodies of messages, for example, are bytes only in MessagePack.
+    """
     return Answer(200, encode_msgpack(value), [MSGPACK_TYPE]) if binary else json_answer(value)
 
 
 def problem_answer(problem: ProblemError, request_id: str) -> Answer:
-    """Return a problem as problem+json."""
+    """Return an answer with a problem as problem+json (RFC 9457)."""
     headers: Headers = [PROBLEM_TYPE]
     if problem.retry_after_s is not None:
         headers.append((b"retry-after", b"%d" % problem.retry_after_s))
@@ -91,7 +98,15 @@ def problem_answer(problem: ProblemError, request_id: str) -> Answer:
 
 
 def last_answer(problem: ProblemError, request_id: str, more: Headers) -> bytes:
-    """Return a problem as the bytes of a connection's last answer, for requests that never reach the application."""
+    """Return the bytes of an HTTP/1.1 answer with a problem, after which the server closes the connection.
+
+    It is for requests that the server refuses before they reach the application.
+
+    Args:
+        problem: The problem.
+        request_id: The id of the request, for the header and the body.
+        more: Headers in addition to those of the problem.
+    """
     answer = problem_answer(problem, request_id)
     headers = [
         *more,
@@ -106,5 +121,5 @@ def last_answer(problem: ProblemError, request_id: str, more: Headers) -> bytes:
 
 
 def header_lines(headers: Mapping[str, str]) -> Headers:
-    """Return headers as ASGI wants them."""
+    """Return headers as ASGI wants them: pairs of bytes, names in lower case."""
     return [(name.lower().encode("ascii"), value.encode("ascii")) for name, value in headers.items()]

@@ -4,6 +4,9 @@ A file that allocates all its blocks at creation always takes its full size: 6 M
 A file that allocates its blocks one by one becomes fragmented, and a full disk is noticed only in the middle of a
 write. The store therefore allocates blocks in steps, and each step is as large as the part before it, up to a limit. A
 full disk is then an error before anything is written, and a file takes at most about twice the space that it needs.
+
+The files of the CommitLog, of ConsumeQueues and of the index call `allocate_ahead` before a write that passes the end of
+their blocks.
 """
 
 from typing import Final, Protocol
@@ -31,33 +34,36 @@ class Allocatable(Protocol):
 def allocate_ahead(file: Allocatable, at: int, needed: int, *, step_max: int, unit: int = BLOCK_BYTES) -> int:
     """Allocate blocks from `at` to at least `needed`, in a step as large as the file before `at`.
 
+    All positions are in bytes from the start of the file.
+
     Args:
         file: The file.
-        at: The end of the part that has blocks, or is not written.
+        at: The start of the step: the end of the part that has blocks, or the caller's next write if that is after it.
         needed: The end of the caller's next write.
-        step_max: The limit of a step, unless `needed` is further; at least a block.
-        unit: The unit of allocation: a step ends at a multiple of it, or at the end of the file.
+        step_max: The largest step in bytes; a step to `needed` may be larger. The caller gives at least a block.
+        unit: The unit of allocation in bytes: a step ends at a multiple of it, or at the end of the file.
 
     Returns:
-        The end of the part of the file that has blocks now.
+        The end of the step: everything between `at` and this position has blocks now.
 
     Raises:
-        StoreFullError: Too few blocks are left.
+        StoreFullError: The file system could not allocate the blocks up to `needed`. Nothing was written.
     """
     ahead = _in_units(file, max(needed, at + min(max(at, BLOCK_BYTES), step_max)), unit)
     try:
         file.allocate(at, ahead - at)
     except OSError:
-        return _allocate(file, at, _in_units(file, needed, unit))
+        # Perhaps there are enough blocks for the next write.
+        return _allocate_needed(file, at, _in_units(file, needed, unit))
     return ahead
 
 
 def _in_units(file: Allocatable, end: int, unit: int) -> int:
+    """Return `end`, rounded up to a multiple of the unit, or the end of the file if that is before it."""
     return min(-(-end // unit) * unit, file.size_bytes)
 
 
-def _allocate(file: Allocatable, at: int, end: int) -> int:
-    """Allocate only the blocks that are needed now, because the disk has no more."""
+def _allocate_needed(file: Allocatable, at: int, end: int) -> int:
     try:
         file.allocate(at, end - at)
     except OSError as error:

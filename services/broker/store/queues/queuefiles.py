@@ -1,4 +1,7 @@
-"""The files of one ConsumeQueue, through a pool of descriptors."""
+"""The files of one ConsumeQueue. They are opened through a pool that limits the number of open files.
+
+Concurrency: the store's thread only.
+"""
 
 from collections.abc import Callable
 
@@ -13,7 +16,7 @@ log = logger("broker.store")
 
 
 class QueueFiles(FileSequence[QueueFile]):
-    """The files of a queue's folder in offset order."""
+    """The files of one queue's folder in offset order. A file is named by the queue's byte at which it starts."""
 
     __slots__ = ("_pool",)
 
@@ -25,13 +28,15 @@ class QueueFiles(FileSequence[QueueFile]):
         return QueueFile(start, PooledFile(self._pool, self.path_of(start), self.file_size))
 
     def rescue(self, on_repair: Callable[[], None] | None) -> None:
-        """Replace files that the disk can't read in full with files that have blanks there; recovery fills the blanks.
+        """Replace each file that the disk can't read in full. The new file has zeros for the unreadable pages.
+
+        Recovery builds the missing units from the CommitLog, because `was_repaired` is set.
 
         Args:
-            on_repair: Called before a file is replaced; may raise to prevent it.
+            on_repair: Called before each replacement; it may raise to prevent the replacement.
 
         Raises:
-            OSError: The disk failed.
+            OSError: The disk failed in another way, or the new file can't be created.
         """
         for file in self:
             if not file.is_readable():
@@ -43,10 +48,10 @@ class QueueFiles(FileSequence[QueueFile]):
                 log.error("the disk can't read a part of a queue; recovery builds it", path=file.path, bytes=count)
 
     def add_file(self, start: int) -> QueueFile:
-        """Create the file that starts at an offset, the next file or a missing one, with its first block.
+        """Create the file that starts at an offset (bytes): the next file or a missing one. Allocate its first block.
 
         Raises:
-            StoreFullError: The file could not be created; nothing has changed.
+            StoreFullError: The file could not be created or has no block, for whatever reason; nothing has changed.
         """
         assert start % self.file_size == 0, f"a file of {self.folder} can't start at {start}"
         path = self.path_of(start)
@@ -68,7 +73,7 @@ class QueueFiles(FileSequence[QueueFile]):
         return file
 
     def close(self) -> None:
-        """Drop all files before their removal."""
+        """Close all files and forget them, before their removal from the disk."""
         for file in self:
             file.close()
         self.clear()

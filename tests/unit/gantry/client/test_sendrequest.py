@@ -11,7 +11,7 @@ from gantry.client.sendrequest import (
     check_send_topic,
     encode_message_properties,
     prepare_batch,
-    read_placement,
+    read_result,
 )
 from gantry.model.batch import decode_batch
 from gantry.model.message import Message, MessageQueue, decode_properties
@@ -111,7 +111,7 @@ def test_a_batch_carries_each_message_with_its_own_id():
         ([Message("T", b"")], r"items\[0\]\.body"),
         ([Message("T", b"x"), Message("T", b"x" * 101)], r"items\[1\]\.body"),
         ([Message("T", b"x", {"a": "\x02"})], r"items\[0\]\."),
-        ([Message("T", b"x", flag=2**31)], "flag"),
+        ([Message("T", b"x"), Message("T", b"x", flag=2**31)], r"items\[1\]\.flag: 2147483648 is not a 32-bit number"),
         ([Message("T", b"x" * 60), Message("T", b"x" * 60)], "items: "),
     ],
 )
@@ -122,7 +122,7 @@ def test_an_invalid_batch_is_refused_with_the_index_of_the_message(items, match)
 
 def test_an_answer_has_the_place_of_the_message():
     response = answer(msgId="7F00", queueId="3", queueOffset="42", transactionId="ID", MSG_REGION="R")
-    (result,) = read_placement(ONE, QUEUE, response).results()
+    (result,) = read_result(ONE, QUEUE, response).results()
     assert (result.status, result.outcome) == (SendStatus.SEND_OK, Outcome.STORED)
     assert (result.message_id, result.stored_id, result.queue, result.queue_offset) == ("ID", "7F00", QUEUE, 42)
     assert (result.transaction_id, result.region_id) == ("ID", "R")
@@ -133,19 +133,19 @@ def test_an_answer_has_the_place_of_the_message():
     [(10, SendStatus.FLUSH_DISK_TIMEOUT), (11, SendStatus.SLAVE_NOT_AVAILABLE), (12, SendStatus.FLUSH_SLAVE_TIMEOUT)],
 )
 def test_a_message_stored_without_its_durability_is_unknown_with_its_status(code, status):
-    (result,) = read_placement(ONE, QUEUE, answer(code, msgId="7F00", queueId="3", queueOffset="42")).results()
+    (result,) = read_result(ONE, QUEUE, answer(code, msgId="7F00", queueId="3", queueOffset="42")).results()
     assert (result.status, result.outcome, result.queue_offset) == (status, Outcome.UNKNOWN, 42)
 
 
 def test_a_queue_that_the_broker_chose_is_returned():
     queue = MessageQueue("T", "broker-a", -1)
-    placement = read_placement(ONE, queue, answer(msgId="7F00", queueId="2", queueOffset="0"))
-    assert placement.queue == MessageQueue("T", "broker-a", 2)
+    result = read_result(ONE, queue, answer(msgId="7F00", queueId="2", queueOffset="0"))
+    assert result.queue == MessageQueue("T", "broker-a", 2)
 
 
 def test_the_answer_to_a_batch_has_an_offset_for_each_message():
     batch = ONE._replace(code=320, message_ids=("A", "B", "C"))
-    results = read_placement(batch, QUEUE, answer(msgId="1,2,3", queueId="3", queueOffset="7")).results()
+    results = read_result(batch, QUEUE, answer(msgId="1,2,3", queueId="3", queueOffset="7")).results()
     assert [(one.message_id, one.stored_id, one.queue_offset) for one in results] == [
         ("A", "1", 7),
         ("B", "2", 8),
@@ -154,7 +154,7 @@ def test_the_answer_to_a_batch_has_an_offset_for_each_message():
 
 
 def test_a_refusal_raises_and_has_no_offset():
-    assert read_placement(ONE, QUEUE, answer(13)) is None
+    assert read_result(ONE, QUEUE, answer(13)) is None
 
 
 @pytest.mark.parametrize(
@@ -163,10 +163,10 @@ def test_a_refusal_raises_and_has_no_offset():
 )
 def test_a_success_without_an_offset_is_an_invalid_answer(ext):
     with pytest.raises(ValueError, match=r"answer|invalid"):
-        read_placement(ONE, QUEUE, answer(**ext))
+        read_result(ONE, QUEUE, answer(**ext))
 
 
 def test_the_answer_to_a_batch_must_cover_all_messages():
     batch = ONE._replace(code=320, message_ids=("A", "B"))
     with pytest.raises(ValueError, match="names 1 stored messages for the 2 sent"):
-        read_placement(batch, QUEUE, answer(msgId="1", queueId="3", queueOffset="7"))
+        read_result(batch, QUEUE, answer(msgId="1", queueId="3", queueOffset="7"))

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gantry.cli.stack.layout import Layout, StackOptions
-from gantry.cli.stack.preflight import check_disk, megabytes
+from gantry.cli.stack.preflight import check_disk, format_mebibytes
 from gantry.runtime.clock import SystemClock
 from gantry.runtime.errors import StartupError
 from tests.support.memfilesystem import MemFileSystem
@@ -29,7 +29,7 @@ def said(files: MemFileSystem) -> list[str]:
 
 def test_a_new_stack_reports_the_disk_space_it_needs() -> None:
     assert said(disk(gib=100, used_gib=10)) == [
-        f"/data is new: about {megabytes(LAYOUT.disk_bytes())} of disk are allocated for it"
+        f"/data is new: about {format_mebibytes(LAYOUT.disk_bytes())} of disk are allocated for it"
     ]
     assert said(disk(gib=100, used_gib=10, is_new=False)) == []
 
