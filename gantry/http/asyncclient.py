@@ -139,7 +139,7 @@ class AsyncGantryClient:
         return (await self.run(calls.list_queues(topic))).items
 
     async def send(self, topic: str, message: OutgoingMessage, *, one_way: bool = False) -> SendResult:
-        """Send one message. A refusal raises GantryProblem with the outcome; with `one_way` the outcome is `unknown`."""
+        """Send one message. A refusal raises GantryProblem with the outcome. `one_way`: the outcome is `unknown`."""
         return await self.run(calls.send(topic, message, one_way=one_way))
 
     async def send_batch(self, topic: str, messages: Iterable[OutgoingMessage]) -> BatchResult:

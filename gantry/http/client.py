@@ -143,7 +143,7 @@ class GantryClient:
         return self.run(calls.list_queues(topic)).items
 
     def send(self, topic: str, message: OutgoingMessage, *, one_way: bool = False) -> SendResult:
-        """Send one message. A refusal raises GantryProblem with the outcome; with `one_way` the outcome is `unknown`."""
+        """Send one message. A refusal raises GantryProblem with the outcome. `one_way`: the outcome is `unknown`."""
         return self.run(calls.send(topic, message, one_way=one_way))
 
     def send_batch(self, topic: str, messages: Iterable[OutgoingMessage]) -> BatchResult:

@@ -1,4 +1,4 @@
-"""The body of a batch send (request 320): several messages of one topic in one request. Producers encode, brokers decode.
+"""The body of a batch send (request 320): several messages of one topic in one request. Brokers decode it.
 
 Format: items without a gap. Format of an item (big-endian; lengths in bytes):
     total size 4        22 + the length of body and properties

@@ -44,7 +44,7 @@ class Offsets:
     async def search_offset(self, queue: MessageQueue, at_ms: int, boundary: str = LOWER) -> int:
         """Return the offset for a moment (wall ms).
 
-        LOWER: the first message stored at that moment or later; the max offset if there is none. UPPER: the last message
+        LOWER: the first message stored at that moment or later; the max offset if there is none. UPPER: the last one
         stored at that moment or earlier; the min offset if there is none.
         """
         header = SearchOffsetHeader(topic=queue.topic, queue_id=queue.queue_id, timestamp=at_ms, boundary_type=boundary)

@@ -38,8 +38,8 @@ class PullStatus(enum.StrEnum):
         FOUND: The broker returned records; those whose tag only has the same hash as a wanted tag are among them.
         NO_NEW_MSG: The queue has no message at the offset yet, nor within the suspend time.
         NO_MATCHED_MSG: The broker read messages, and none of them matches. Pull again at once at the next offset.
-        OFFSET_ILLEGAL: The offset is before the first readable message or after the end of the queue. The next offset is
-            the one that the broker suggests instead.
+        OFFSET_ILLEGAL: The offset is before the first readable message or after the queue's end. The next offset is the
+            one that the broker suggests instead.
     """
 
     FOUND = "FOUND"
@@ -98,7 +98,7 @@ class PullConsumer:
 
     The methods for offsets raise the errors that the class Offsets lists.
 
-    Concurrency: the event loop's thread, any number of pulls at once. A cancelled pull changes nothing: no offset moves.
+    Concurrency: the event loop's thread, any number of pulls at once. A cancelled pull moves no offset.
 
     Attributes:
         group: The consumer group.
@@ -197,7 +197,7 @@ class PullConsumer:
     async def search_offset(self, queue: MessageQueue, at_ms: int, boundary: str = LOWER) -> int:
         """Return the offset for a moment (wall ms).
 
-        LOWER: the first message stored at that moment or later; the max offset if there is none. UPPER: the last message
+        LOWER: the first message stored at that moment or later; the max offset if there is none. UPPER: the last one
         stored at that moment or earlier; the min offset if there is none.
         """
         return await self.offsets.search_offset(queue, at_ms, boundary)

@@ -109,7 +109,7 @@ class ProducerConnection(JsonBody, kw_only=True):
 class ProcessQueueInfo(JsonBody, kw_only=True):
     """307: the messages of one queue that a consumer has pulled and not yet consumed (its ProcessQueue).
 
-    Counts are messages, offsets are queue offsets, timestamps are wall ms. `droped` is the spelling on the wire. It says
+    Counts are messages, offsets are queue offsets, timestamps are wall ms. `droped`, as spelt on the wire, says
     that the consumer no longer holds the queue.
 
     A field that is UNSET is not known and not on the wire. RocketMQ's own tools then show 0.

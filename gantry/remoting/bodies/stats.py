@@ -2,8 +2,8 @@
 
 The docstrings begin with the request code: 202 GET_TOPIC_STATS_INFO, 208 GET_CONSUME_STATS, 315 VIEW_BROKER_STATS_DATA.
 
-Maps with a MessageQueue as key are read and written in different shapes (fastjson.py), so such a body has a _Read… and a
-_Written… class.
+Maps with a MessageQueue as key are read and written in different shapes (fastjson.py), so such a body has a _Read… and
+a _Written… class.
 """
 
 from collections.abc import Mapping

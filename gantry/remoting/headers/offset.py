@@ -51,7 +51,7 @@ class SearchOffsetHeader(Header):
 class GetMaxOffsetHeader(Header):
     """30: get the offset after the last readable message: that of the next message to be written.
 
-    committed: False asks RocketMQ's broker to count also messages that are not readable yet. Gantry's broker ignores it.
+    committed: False asks RocketMQ's broker to count messages that are not readable yet, too. Gantry's ignores it.
     """
 
     topic: str

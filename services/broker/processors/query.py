@@ -55,8 +55,8 @@ class QueryProcessor:
     async def by_key(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """12: return the newest messages of a topic with a key, oldest first.
 
-        With `_UNIQUE_KEY_QUERY` the key is a unique key (UNIQ_KEY). The broker then uses its own limit for the number of
-        messages, `default_query_max_num`, instead of the request's, as RocketMQ does.
+        With `_UNIQUE_KEY_QUERY` the key is a unique key (UNIQ_KEY). The broker then uses its own limit for the number
+        of messages, `default_query_max_num`, instead of the request's, as RocketMQ does.
         """
         header = QueryMessageHeader.from_ext(request.ext_fields)
         count_max = self._policy.default_query_max_num if header.unique_key_query else header.max_num

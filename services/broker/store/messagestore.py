@@ -7,7 +7,7 @@ which builds ConsumeQueue and index and notifies waiting consumers (`on_arrival`
 ASYNC_FLUSH it dispatches and answers as soon as the records are written.
 
 These parts protect the store: locks, an abort file while the store runs, recovery at start (recovery.py), and the mark,
-a file with the format's version and the offset from which records have a checksum. `maintain`, called about every 100 ms,
+a file with the format's version and the offset from which records have a checksum. `maintain`, called every 100 ms or so,
 does the work that is not urgent: it flushes derived files, writes the checkpoint, runs retention, creates files ahead.
 
 Concurrency: one thread makes all calls, and waits for a worker only at start and stop. Three workers, which handle no
@@ -144,7 +144,7 @@ class MessageStore:
         self._checkpoint: StoreCheckpoint | None = None
 
     def _bind(self, reader: Reader) -> None:
-        """Make the readers' methods attributes of the store: for the hot paths, a call of its own would cost too much."""
+        """Make the readers' methods attributes of the store, because one more call would cost the hot paths time."""
         self._reader = reader
         self.get = reader.get
         self.min_offset = reader.min_offset
@@ -332,7 +332,7 @@ class MessageStore:
         self._group_commit.request()
 
     def dispatch(self, rounds_max: int | None = None) -> int:
-        """Make confirmed messages readable and notify consumers, in up to `rounds_max` rounds; return the record count."""
+        """Make confirmed messages readable, in up to `rounds_max` rounds; notify consumers; return the record count."""
         self.write_out()
         if self._owner.lost is not None:
             return 0

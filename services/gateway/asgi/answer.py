@@ -27,7 +27,7 @@ encode_msgpack = msgspec.msgpack.Encoder().encode
 
 
 class Answer(Response):
-    """A response whose headers and body are bytes. A large body may have several parts, so that nobody has to join them.
+    """A response whose headers and body are bytes. A large body may have several parts, which nobody joins.
 
     It can be sent only once.
 

@@ -5,8 +5,8 @@ A file that allocates its blocks one by one becomes fragmented, and a full disk 
 write. The store therefore allocates blocks in steps, and each step is as large as the part before it, up to a limit. A
 full disk is then an error before anything is written, and a file takes at most about twice the space that it needs.
 
-The files of the CommitLog, of ConsumeQueues and of the index call `allocate_ahead` before a write that passes the end of
-their blocks.
+The files of the CommitLog, of ConsumeQueues and of the index call `allocate_ahead` before a write that passes the end
+of their blocks.
 """
 
 from typing import Final, Protocol
