@@ -14,8 +14,8 @@ RETRY_MAX_MS: Final = 10_000
 STEADY_S: Final = 10.0
 """A connection that lasted longer than this has worked. After it ends, the first wait is RETRY_FIRST_MS again."""
 
-# After these codes, a new connection would end in the same way: normal close, protocol error, wrong ticket or key, right
-# withdrawn, connection replaced, limit exceeded.
+# After these codes, a new connection would end in the same way: normal close, protocol error, wrong ticket or key,
+# right withdrawn, connection replaced, limit exceeded.
 _FINAL_CODES: Final = frozenset({1000, 4400, 4401, 4403, 4409, 4429})
 
 

@@ -103,7 +103,7 @@ class ClientProcessor:
         needs_subscriptions = False
         for consumer, config, wanted in zip(data.consumers, configs, subscriptions, strict=True):
             needs_subscriptions |= self._register(consumer, config, client, None if data.without_sub else wanted)
-        # A client that sends a fingerprint may omit unchanged subscriptions (`without_sub`). If the broker does not know
+        # A client with a fingerprint may omit unchanged subscriptions (`without_sub`). If the broker does not know
         # the group (any more), the client must send all of them: the reply says "changed". Other clients always send
         # them and ignore this field; RocketMQ replies "changed" to them, too.
         is_changed = needs_subscriptions if data.heartbeat_fingerprint else True

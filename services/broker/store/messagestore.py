@@ -7,7 +7,7 @@ which builds ConsumeQueue and index and notifies waiting consumers (`on_arrival`
 ASYNC_FLUSH it dispatches and answers as soon as the records are written.
 
 These parts protect the store: locks, an abort file while the store runs, recovery at start (recovery.py), and the mark,
-a file with the format's version and the offset from which records have a checksum. `maintain`, called every 100 ms or so,
+a file with the format's version and the offset from which records have a checksum. `maintain`, called every 100 ms,
 does the work that is not urgent: it flushes derived files, writes the checkpoint, runs retention, creates files ahead.
 
 Concurrency: one thread makes all calls, and waits for a worker only at start and stop. Three workers, which handle no
