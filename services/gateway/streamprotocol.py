@@ -121,7 +121,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         """Read frames from now on, and count them in `charge`; the caller's key is known."""
         self._charge = charge
         self._small_frames_per_s_max = small_frames_per_s_max
-        charge.has_room = self._turn
+        charge.on_room = self._turn
         self._is_open = True
         self._schedule_turn()
 

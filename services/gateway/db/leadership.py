@@ -1,9 +1,9 @@
-"""Leadership: work that must not run twice at once is done by one gateway at a time.
+"""Leadership: one of the gateways does the background work that must not run twice at once, such as reconciling.
 
-It is a session-level advisory lock on a connection of its own. The lock lives exactly as long as the connection, so
-there is no lease to renew; but a leader learns of its connection's end only by asking. Hence the rule: call `hold()`
-before each round of work, and keep rounds short and idempotent. Between the end of the connection and the next
-`hold()`, another gateway may lead at the same time.
+A leadership is an advisory lock of Postgres. The leader holds it on a connection of its own, and Postgres releases it
+when that connection ends. So there is no lease to renew, but a leader notices the end of its connection only when it
+uses the connection. Hence the rule: call `hold()` before each round of work, and keep rounds short and idempotent.
+Between the end of the connection and the next `hold()`, another gateway may lead at the same time.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from services.gateway.db.driver import unavailable
 from services.gateway.db.engine import Database, make_engine
 
 HOLD_TIMEOUT_S = 5.0
+"""The limit for one call of `hold()`, with the connect. After it, the leadership is given up."""
 
 
 class Leadership:
@@ -27,6 +28,12 @@ class Leadership:
     """
 
     def __init__(self, database: Database, name: str) -> None:
+        """Create a claim that is not held yet.
+
+        Args:
+            database: Postgres, which all gateways share.
+            name: Name of the work, such as `reconciler`. Gateways with the same name exclude each other.
+        """
         self._engine = make_engine(database.url, application=f"gantry-leader-{name}", pooled=False)
         self._key = lock_key(name)
         self._connection: AsyncConnection | None = None
@@ -37,7 +44,14 @@ class Leadership:
         return self._connection is not None
 
     async def hold(self) -> bool:
-        """Keep or take the leadership; return False if another gateway has it or Postgres is unavailable."""
+        """Take the leadership, or check that it is still held; return whether this process leads.
+
+        False means that another gateway leads, that Postgres is unavailable, or that it did not answer in
+        HOLD_TIMEOUT_S.
+
+        Raises:
+            SQLAlchemyError: Postgres rejected the statement. The leadership is given up.
+        """
         try:
             async with asyncio.timeout(HOLD_TIMEOUT_S):
                 return await self._keep() if self._connection is not None else await self._take()
@@ -50,7 +64,7 @@ class Leadership:
         return False
 
     async def release(self) -> None:
-        """Give the leadership up by closing the connection."""
+        """Give up the leadership: close the connection, so that Postgres releases the lock. Errors are ignored."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(SQLAlchemyError, TimeoutError):
@@ -77,5 +91,9 @@ class Leadership:
 
 
 def lock_key(name: str) -> int:
-    """Return the 64-bit advisory lock key of a leadership."""
+    """Return the key of the advisory lock with this name, a signed 64-bit number.
+
+    Every advisory lock of the gateways has its key from here, also those that last for one transaction. Names must
+    therefore differ, and keys never change: during an upgrade, old and new gateways must use the same ones.
+    """
     return int.from_bytes(hashlib.sha256(f"gantry.{name}".encode()).digest()[:8], "big", signed=True)

@@ -1,4 +1,8 @@
-"""`/v1/groups`: consumer groups, their offsets, clients and subscriptions."""
+"""`/v1/groups`: consumer groups, their offsets, clients and subscriptions.
+
+Rights: an admin may do everything. Other keys may read the groups that they may consume with, and commit offsets for
+them; only an admin changes or deletes a group.
+"""
 
 import msgspec
 
@@ -22,13 +26,13 @@ _commits = msgspec.json.Decoder(Commits)
 
 
 def group_feature(core: Core) -> Feature:
-    """Return the routes of groups."""
+    """Create the use cases that only these routes need, and return the routes."""
     offsets = GroupOffsets(core.engine, core.brokers, core.reader, core.consumers, core.metadata)
     return Feature(group_routes(core.groups, offsets, core.consumers))
 
 
 def group_routes(groups: Configs[SubscriptionGroup], offsets: GroupOffsets, consumers: Consumers) -> list[Operation]:
-    """Return the routes of groups."""
+    """Return one operation for each method and path, which call these use cases."""
 
     async def page(call: Call) -> Answer:
         principal = call.principal
@@ -63,6 +67,7 @@ def group_routes(groups: Configs[SubscriptionGroup], offsets: GroupOffsets, cons
     async def get_offsets(call: Call) -> Answer:
         group = _seen_group(call)
         topic = call.query.get("topic")
+        # Without a topic, the list is limited to the topics that the caller may read.
         if topic is not None and not call.principal.is_admin:
             call.principal.require_consume(topic, group)
         await groups.require(group)
@@ -99,6 +104,7 @@ def group_routes(groups: Configs[SubscriptionGroup], offsets: GroupOffsets, cons
 
 
 def _seen_group(call: Call) -> str:
+    """Return the group in the path. Raises InvalidNameError, or ProblemError (403) if the caller may not see it."""
     group: str = call.path_params["group"]
     check_group(group)
     call.principal.require(call.principal.may_see_group(group), "consume", f"group {group}")

@@ -1,10 +1,13 @@
 """Strict decoding of JSON: typed, without unknown fields, and without repeated keys in an object.
 
-msgspec decodes and checks types in one step, but keeps the last of two equal keys. To find them, the text must be
-parsed a second time in Python; a count tells whether there can be any. Each key is followed by one `:`, and every other
-`:` of a JSON text is inside a string. After decoding and encoding, the text has the same number of `:`, except for the
-dropped keys. So if the counts agree, there was no repeated key; only if they differ (or if a `:` is written as an
-escape), the slow parser looks for it.
+The errors of bodies and messages are here, too. `problem` is the name of the problem type that the client receives
+(services/gateway/errors.py).
+
+msgspec decodes and checks types in one step. If an object repeats a key, msgspec keeps the last value and reports
+nothing. Only a slow parser in Python finds the repeated key, so a count decides whether it must run. In a JSON text, one
+`:` follows each key, and every other `:` is inside a string. The text is decoded and encoded again; the result lacks the
+`:` of each dropped key, and no other. So if both texts have the same number of `:`, no key was repeated. The slow parser
+runs only if the numbers differ, or if the text has an escaped `:`, which the encoder writes unescaped.
 """
 
 import json
@@ -18,12 +21,14 @@ from gantry.model.errors import NO_VALUE, InvalidValueError
 
 T = TypeVar("T")
 
-# Every escape of `:` begins like this; then the slow parser decides.
+# Every escape of `:` begins like this. A text that contains it goes to the slow parser.
 ESCAPED_COLON: Final = b"\\u003"
 
-# An explanation parses the text a second time, so texts longer than this get a shorter one.
+# To show the faulty value, the text is parsed a second time. The errors of longer texts do not show it.
 EXPLAINED_BYTES_MAX: Final = 64 * 1024
+# The limit for an excerpt of the text in an error.
 _SHOWN_BYTES: Final = 40
+# Characters of msgspec's message that are kept at its start, and at its end.
 _WORDS_MAX: Final = 512
 
 _decode_any = msgspec.json.Decoder().decode
@@ -53,18 +58,19 @@ _PATTERN_WORDS: Final = {
 _TRAILING = re.compile(r"JSON is malformed: trailing characters \(byte (\d+)\)")
 _TRUNCATED: Final = "Input data was truncated"
 _BYTE = re.compile(r"\(byte (\d+)\)")
+# An escaped half of a surrogate pair.
 _HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 _PATH_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[\.\.\.\]")
 
 
 class UnreadableError(InvalidValueError):
-    """The bytes are not what their content type says."""
+    """The bytes are not what their content type says: JSON that can't be parsed, for example."""
 
     problem = "malformed-body"
 
 
 class UnknownFieldError(InvalidValueError):
-    """The field does not exist."""
+    """The API has no such field."""
 
     problem = "unknown-field"
 
@@ -90,6 +96,10 @@ class NotBuiltError(InvalidValueError):
 def read_json(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     """Return the decoded value of a JSON text.
 
+    Args:
+        data: A whole request body.
+        decoder: A decoder of the expected type, which rejects unknown fields.
+
     Raises:
         InvalidValueError: The text is not JSON, has an unknown, missing or repeated field, or a value of a wrong type.
     """
@@ -105,7 +115,15 @@ def read_json(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
 
 
 def choices_of(struct: Any, pointer: str) -> list[str]:
-    """Return the texts that a field of a struct may have; empty if it is nested deeper, or not limited."""
+    """Return the texts that are allowed for a field.
+
+    Args:
+        struct: Type of the whole text, usually a struct.
+        pointer: JSON pointer of the field.
+
+    Returns:
+        The values of the field's `Literal`; empty if it has none, or if it is not a field of the struct itself.
+    """
     annotation = get_type_hints(struct).get(pointer[1:]) if isinstance(struct, type) else None
     return [
         each for kind in (annotation, *get_args(annotation)) if get_origin(kind) is Literal for each in get_args(kind)
@@ -113,12 +131,17 @@ def choices_of(struct: Any, pointer: str) -> list[str]:
 
 
 def refuse_duplicates(data: bytes, at: str = "") -> None:
-    """Raise DuplicateError if an object in a JSON text repeats a key, UnreadableError if it is not JSON."""
+    """Raise DuplicateError if an object in a JSON text repeats a key, UnreadableError if the text is not JSON.
+
+    Args:
+        data: A JSON text.
+        at: JSON pointer of `data` in the request, if it is a part of the body; empty for the whole body.
+    """
     try:
         if ESCAPED_COLON not in data and _encode(_decode_any(data)).count(b":") == data.count(b":"):
             return
     except msgspec.ValidationError:
-        pass  # The text has a number beyond a double; the slow parser has no such limit.
+        pass  # A number is too large for a double; the slow parser has no such limit.
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise translate(error, at, data) from None
     find_duplicate(data, at)
@@ -147,12 +170,12 @@ def find_duplicate(data: bytes, at: str = "") -> None:
 
 
 def translate(error: Exception, at: str = "", data: bytes = b"") -> InvalidValueError:
-    """Return the error for msgspec's exception, with the JSON pointer of the field and the faulty value.
+    """Return the error that stands for msgspec's exception: with the JSON pointer of the field, and the faulty value.
 
     Args:
         error: One of READ_ERRORS.
-        at: JSON pointer of `data` in the request.
-        data: JSON text that was rejected; without it, values are not shown.
+        at: JSON pointer of `data` in the request, if it is a part of the body; empty for the whole body.
+        data: JSON text that was rejected; without it, the error does not show the value.
     """
     if isinstance(error, UnicodeDecodeError):
         return UnreadableError(at or "body", *_explain_bytes(error, data))
@@ -175,7 +198,7 @@ def plain_reason(text: str, *, is_shown: bool) -> str:
 
     Args:
         text: The reason, such as "Expected `int`, got `str`".
-        is_shown: Whether the value is shown after it, so that its type need not be named.
+        is_shown: Whether the error shows the value after the reason, so that the reason need not name its type.
     """
     if text.startswith("Invalid enum value"):
         return _NO_CHOICE
@@ -191,12 +214,15 @@ def plain_reason(text: str, *, is_shown: bool) -> str:
 
 
 def _shorten(text: str) -> str:
-    """Return msgspec's message without its middle if it is long; a field name in it may have megabytes."""
+    """Return msgspec's message, without its middle if it is long: it may contain a field name of megabytes."""
     return text if len(text) <= 2 * _WORDS_MAX else f"{text[:_WORDS_MAX]}…{text[-_WORDS_MAX:]}"
 
 
 def _explain_bytes(error: UnicodeDecodeError, data: bytes) -> tuple[str, str]:
-    """Return the bytes that are not UTF-8 and their position in the body; msgspec counts from the start of a string."""
+    """Return the bytes that are not UTF-8, and the reason with their position.
+
+    msgspec counts the position from the start of a string. This one is counted from the start of the body.
+    """
     try:
         data.decode()
     except UnicodeDecodeError as exact:
@@ -205,7 +231,10 @@ def _explain_bytes(error: UnicodeDecodeError, data: bytes) -> tuple[str, str]:
 
 
 def _explain_syntax(text: str, data: bytes) -> tuple[object, str]:
-    """Return the text where parsing stopped, and the reason; msgspec reports some errors as truncation that are not."""
+    """Return the text where parsing stopped, and the reason.
+
+    msgspec says "truncated" also for an empty text and for a half of a surrogate pair. Both get their own reason here.
+    """
     if trailing := _TRAILING.fullmatch(text):
         start = int(trailing[1]) - 1
         return _excerpt(data, start), f"follows the end of the JSON value (byte {start})"
@@ -246,7 +275,10 @@ def _value_at(data: bytes, pointer: str) -> str | None:
 
 
 class WrongTypeError(InvalidValueError):
-    """A value is missing, of a wrong type or out of range; msgspec names the expected type, but not the value."""
+    """A field is missing, or its value has a wrong type or is out of range.
+
+    The message ends with the value that was found, because msgspec's text names only the expected type.
+    """
 
     def __init__(self, field: str, reason: str, found_value: str | None = None) -> None:
         super().__init__(field, "", reason)
@@ -255,11 +287,11 @@ class WrongTypeError(InvalidValueError):
 
     @property
     def is_choice(self) -> bool:
-        """Whether the field has a fixed set of values."""
+        """Whether the value is not one of the fixed set of values that the field may have."""
         return self.reason == _NO_CHOICE
 
     def name_choices(self, choices: Sequence[str]) -> None:
-        """Name the values that the field may have, if they are known."""
+        """Change the reason, so that it lists the values that the field may have; empty `choices` change nothing."""
         if choices:
             self.reason = f"must be one of {', '.join(choices)}"
             self.args = (f"{self.field}: {self.reason}{self._found}",)

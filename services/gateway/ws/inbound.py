@@ -1,10 +1,14 @@
-"""Bytes of clients' messages that streams hold in memory: counted for each key, with streams that wait for room.
+"""Bytes of clients' messages that streams hold in memory: counted for each API key, with streams that wait for room.
 
-A message in progress counts the bytes received so far; a length that is only declared costs nothing. Beyond the share
-of its key, or beyond the total, a stream is not read until others have released bytes. If incomplete messages filled
-the share, all of them would wait for each other. So the stream whose message began first is still read as long as whole
-messages, which end by themselves, leave room. A client that does not complete its message loses the stream
-(`StreamLimits.message_timeout_ms`), and the next stream becomes the first.
+The bytes are of two kinds:
+    begun   of an incomplete message: the bytes received so far. A length that is only declared costs nothing.
+    whole   of complete messages: those that the session has not processed, and publishes in flight.
+
+While its key holds the key's share (`Quota.each_max`), or all keys together hold the total, a stream is not read. It
+waits until other streams release bytes. Whole messages release theirs without help from the client. But if incomplete
+messages filled the share, all of them would wait for each other. So the stream whose message began first is read
+nevertheless, as long as whole messages alone do not fill the share. If its client does not complete the message in time
+(`StreamLimits.message_timeout_ms`), the stream is closed, and the next one becomes the first.
 """
 
 import asyncio
@@ -14,12 +18,13 @@ from services.gateway.quotas import Quota
 
 
 class Inbound:
-    """The messages that all streams of a gateway receive.
+    """The count of all streams of a gateway. Streams use it through their `Charge`.
 
     Concurrency: one event loop.
     """
 
     def __init__(self, quota: Quota) -> None:
+        """Create a count without streams; `quota` limits the bytes, also those of HTTP bodies."""
         self._quota = quota
         # Incomplete messages, in the order in which they began: for each key, and for all keys.
         self._begun_by_key: dict[str, dict[Charge, None]] = {}
@@ -30,11 +35,11 @@ class Inbound:
         self._is_waking = False
 
     def charge_to(self, key_id: str) -> "Charge":
-        """Return the count of one stream of a key."""
+        """Return the count of a new stream; its bytes are charged to the key."""
         return Charge(self, key_id)
 
     def may_read(self, charge: "Charge") -> bool:
-        """Return whether a stream may receive more."""
+        """Return whether a stream may be read now."""
         quota, key_id = self._quota, charge.key_id
         if quota.has_room(key_id):
             return True
@@ -48,8 +53,8 @@ class Inbound:
             next(iter(self._begun)) is charge and quota.used - self._begun_bytes < quota.total_max
         )
 
-    def refuse(self, charge: "Charge") -> None:
-        """Count a stream that is not read, and notify it when there is room."""
+    def add_waiting(self, charge: "Charge") -> None:
+        """Let a stream wait for room, and count this as a rejection by the share or by the total."""
         if charge in self._waiting:
             return
         self._waiting[charge] = None
@@ -58,12 +63,18 @@ class Inbound:
         else:
             self._quota.refused_total += 1
 
-    def forget(self, charge: "Charge") -> None:
-        """Remove a stream from those that wait."""
+    def remove_waiting(self, charge: "Charge") -> None:
+        """Remove a stream from those that wait, if it does."""
         self._waiting.pop(charge, None)
 
     def change(self, charge: "Charge", *, begun: int, whole: int) -> None:
-        """Change the bytes that a stream holds: of an incomplete message, and of whole ones."""
+        """Add to the bytes that a stream holds; negative numbers release bytes, and wake streams that wait.
+
+        Args:
+            charge: The stream.
+            begun: Change of the bytes of its incomplete message.
+            whole: Change of the bytes of its whole messages.
+        """
         quota, key_id = self._quota, charge.key_id
         count = begun + whole
         if begun:
@@ -79,7 +90,7 @@ class Inbound:
             asyncio.get_running_loop().call_soon(self._wake)
 
     def note_begun(self, charge: "Charge", *, is_begun: bool) -> None:
-        """Record that a stream's message has begun, or that it is whole."""
+        """Record that a stream's message has begun, or that it is complete or dropped."""
         begun = self._begun_by_key.setdefault(charge.key_id, {})
         if is_begun:
             begun[charge] = self._begun[charge] = None
@@ -93,37 +104,37 @@ class Inbound:
         for charge in list(self._waiting):
             if charge in self._waiting and self.may_read(charge):
                 del self._waiting[charge]
-                charge.has_room()
+                charge.on_room()
 
 
 class Charge:
     """The bytes that one stream holds.
 
     Attributes:
-        key_id: Key that they are counted for.
-        has_room: Callback for a stream that was not read for lack of room, and may be read now.
+        key_id: API key that the bytes are charged to.
+        on_room: Callback for a stream that was not read for lack of room, and may be read now.
     """
 
-    __slots__ = ("_begun", "_inbound", "_is_closed", "_unread", "has_room", "key_id")
+    __slots__ = ("_begun", "_inbound", "_is_closed", "_unread", "key_id", "on_room")
 
     def __init__(self, inbound: Inbound, key_id: str) -> None:
         self.key_id = key_id
-        self.has_room: Callable[[], None] = _do_nothing
+        self.on_room: Callable[[], None] = _do_nothing
         self._inbound = inbound
         self._begun = 0
         self._unread = 0
         self._is_closed = False
 
     def may_read(self) -> bool:
-        """Return whether the stream may be read; if not, `has_room` is called later."""
+        """Return whether the stream may be read now; if not, it waits, and `on_room` is called when it may."""
         if self._is_closed or self._inbound.may_read(self):
-            self._inbound.forget(self)
+            self._inbound.remove_waiting(self)
             return True
-        self._inbound.refuse(self)
+        self._inbound.add_waiting(self)
         return False
 
     def hold_begun(self, count: int) -> None:
-        """Count `count` bytes of an incomplete message, in place of the count before."""
+        """Set the bytes of the incomplete message; 0 if there is none."""
         if count == self._begun or self._is_closed:
             return
         if (count > 0) is not (self._begun > 0):
@@ -132,23 +143,23 @@ class Charge:
         self._inbound.change(self, begun=change, whole=0)
 
     def hold_unread(self, count: int) -> None:
-        """Count `count` bytes of whole messages that the stream has not processed, in place of the count before."""
+        """Set the bytes of the whole messages that the session has not processed."""
         if count != self._unread and not self._is_closed:
             change, self._unread = count - self._unread, count
             self._inbound.change(self, begun=0, whole=change)
 
     def add_pending(self, count: int) -> None:
-        """Count `count` more bytes (or fewer if negative) of publishes in flight; these outlive their stream."""
+        """Add to the bytes of publishes in flight; a negative `count` releases bytes, also after `close`."""
         self._inbound.change(self, begun=0, whole=count)
 
     def close(self) -> None:
-        """Remove all counts of the stream, because it has ended."""
+        """Release the bytes of the stream, which has ended. Publishes in flight release theirs themselves."""
         self.hold_begun(0)
         self.hold_unread(0)
-        self._inbound.forget(self)
-        self.has_room = _do_nothing
+        self._inbound.remove_waiting(self)
+        self.on_room = _do_nothing
         self._is_closed = True
 
 
 def _do_nothing() -> None:
-    """Do nothing: no stream waits."""
+    """Do nothing: the stream has not started or has ended, so it is not read."""

@@ -1,7 +1,8 @@
 """The in-flight window of one queue: messages sent and not acknowledged, and the offset that may be committed.
 
-Messages are kept in the batches in which they were sent. A batch that is acknowledged as a whole costs one step,
-however long it is; only a batch that is acknowledged in parts records which of its messages are done. Pure.
+A message is settled when the client has acknowledged it, or when it is no longer on the broker and so can't be sent
+again. Messages are kept in the batches in which they were sent. A batch that is acknowledged as a whole costs one step,
+however long it is; only a batch that is acknowledged in parts records which of its messages are settled. Pure.
 
 Invariant: every batch in the window has at least one message that is not settled; batches do not overlap and are in the
 order of their offsets. So the commit point is the first unsettled message of the first batch.
@@ -15,19 +16,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-# A removal moves half of them on average, 1 KB. 100,000 batches are 400 blocks, which a search for overdue ones scans.
+# A removal moves half of a block's references on average, 1 KB. 100,000 batches make 400 blocks, and the search for
+# overdue batches looks at each block.
 BLOCK_BATCHES_MAX: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The messages and bytes that an ack removed from the window."""
+    """The number of messages, and their bytes, that have left the window."""
 
     messages: int
     bytes: int
 
 
 NOTHING = Settled(0, 0)
+"""The result if the messages were not in flight."""
 
 
 @dataclass(slots=True)
@@ -37,7 +40,7 @@ class Batch:
     Attributes:
         offsets: Queue offsets, ascending; those of filtered messages are missing.
         sizes: Sizes in bytes, in the same order.
-        sent_at_ms: Monotonic time of the last sending.
+        sent_at_ms: Monotonic time of the last sending; the subscription sets it when it sends the batch again.
         done: Offsets already settled, or None while there are none.
         is_settled: Whether all messages are settled; the batch is then no longer in the window.
     """
@@ -64,7 +67,7 @@ class Batch:
         return list(self.offsets) if done is None else [offset for offset in self.offsets if offset not in done]
 
     def left(self) -> Settled:
-        """Return the messages and bytes that an ack of the whole batch would settle now."""
+        """Return the messages, and their bytes, that are not settled."""
         done = self.done
         if done is None:
             return Settled(len(self.offsets), sum(self.sizes))
@@ -78,7 +81,7 @@ class _Block:
     Attributes:
         batches: Unsettled batches, in the order of their offsets.
         firsts: First offset of each batch.
-        oldest_ms: Lower bound of the times at which they were sent.
+        oldest_ms: No batch was sent before this monotonic time. It is not exact, because batches are sent again.
     """
 
     __slots__ = ("batches", "firsts", "oldest_ms")
@@ -90,20 +93,26 @@ class _Block:
 
 
 class Window:
-    """The in-flight window of one queue of one subscription."""
+    """The in-flight window of one queue of one subscription.
+
+    Attributes:
+        messages: Number of messages in flight: sent and not settled.
+        position: All messages before this offset were sent or filtered out. It is the commit point while nothing is in
+            flight. The subscription moves it over messages that a pull filtered out.
+    """
 
     __slots__ = ("_blocks", "_starts", "messages", "position")
 
     def __init__(self, position: int) -> None:
+        """Create an empty window; `position` is the offset of the first message that may be sent."""
         self._blocks: list[_Block] = []
-        # For each block, a bound: its offsets are not below it, and those of the block before are.
+        # For each block, the first offset it had when it was created. All offsets of the block before are lower.
         self._starts: list[int] = []
         self.messages = 0
-        # All messages before this offset were sent or filtered out; it is the commit point when nothing is in flight.
         self.position = position
 
     def add(self, offsets: Sequence[int], sizes: Sequence[int], *, now_ms: int) -> None:
-        """Add a batch that is being sent; its offsets are beyond everything sent before."""
+        """Add a batch that is being sent; `now_ms` is monotonic. Its offsets are at or above `position`."""
         assert offsets, "a frame without messages is never sent"
         assert offsets[0] >= self.position, f"queue offset {offsets[0]} was sent before {self.position}"
         if not self._blocks or len(self._blocks[-1].batches) >= BLOCK_BATCHES_MAX:
@@ -116,11 +125,11 @@ class Window:
         self.position = offsets[-1] + 1
 
     def settle(self, offset: int) -> Settled:
-        """Settle one message; NOTHING if it is not in flight."""
-        number, at = self._find(offset)
+        """Settle one message; return it and its bytes, or NOTHING if it is not in flight."""
+        block_index, at = self._find(offset)
         if at < 0:
             return NOTHING
-        batch = self._blocks[number].batches[at]
+        batch = self._blocks[block_index].batches[at]
         index = bisect_right(batch.offsets, offset) - 1
         if batch.offsets[index] != offset or (batch.done is not None and offset in batch.done):
             return NOTHING
@@ -129,24 +138,32 @@ class Window:
         batch.done.add(offset)
         self.messages -= 1
         if len(batch.done) == len(batch.offsets):
-            self._remove(number, at)
+            self._remove(block_index, at)
         return Settled(1, batch.sizes[index])
 
     def settle_batch(self, first: int, last: int) -> Settled:
-        """Settle the rest of the batch that was sent with these ends; NOTHING if it is not in flight."""
-        number, at = self._find(first)
+        """Settle the messages of a batch that are not settled yet; return them and their bytes.
+
+        Args:
+            first: Offset of the batch's first message, settled or not.
+            last: Offset of its last message.
+
+        Returns:
+            NOTHING if no batch with these ends is in flight.
+        """
+        block_index, at = self._find(first)
         if at < 0:
             return NOTHING
-        batch = self._blocks[number].batches[at]
+        batch = self._blocks[block_index].batches[at]
         if batch.first != first or batch.last != last:
             return NOTHING
         settled = batch.left()
-        self._remove(number, at)
+        self._remove(block_index, at)
         self.messages -= settled.messages
         return settled
 
     def clear(self, position: int) -> Settled:
-        """Forget everything in flight and continue at another offset."""
+        """Remove everything in flight and continue at another offset; return the messages that were removed."""
         messages = size_bytes = 0
         for batch in self._all():
             left = batch.left()
@@ -169,13 +186,13 @@ class Window:
             return batch.first
         return next(offset for offset in batch.offsets if offset not in batch.done)
 
-    def find_overdue(self, *, sent_before_ms: int) -> Batch | None:
-        """Return the first batch that was sent at this time or earlier, or None; blocks without one are skipped."""
+    def find_overdue(self, *, sent_until_ms: int) -> Batch | None:
+        """Return the first batch, by offset, whose last sending was at this monotonic time or earlier, or None."""
         for block in self._blocks:
-            if block.oldest_ms > sent_before_ms:
+            if block.oldest_ms > sent_until_ms:
                 continue
             for batch in block.batches:
-                if batch.sent_at_ms <= sent_before_ms:
+                if batch.sent_at_ms <= sent_until_ms:
                     return batch
             block.oldest_ms = min(batch.sent_at_ms for batch in block.batches)
         return None
@@ -184,15 +201,18 @@ class Window:
         return (batch for block in self._blocks for batch in block.batches)
 
     def _find(self, offset: int) -> tuple[int, int]:
-        """Return block and index of the batch that may contain an offset; the index is negative if there is none."""
-        number = bisect_right(self._starts, offset) - 1
-        return number, (-1 if number < 0 else bisect_right(self._blocks[number].firsts, offset) - 1)
+        """Return the index of the block, and the index in it, of the batch that may contain an offset.
 
-    def _remove(self, number: int, at: int) -> None:
-        block = self._blocks[number]
+        The second index is negative if there is none.
+        """
+        block_index = bisect_right(self._starts, offset) - 1
+        return block_index, (-1 if block_index < 0 else bisect_right(self._blocks[block_index].firsts, offset) - 1)
+
+    def _remove(self, block_index: int, at: int) -> None:
+        block = self._blocks[block_index]
         block.batches[at].is_settled = True
         del block.batches[at]
         del block.firsts[at]
         if not block.batches:
-            del self._blocks[number]
-            del self._starts[number]
+            del self._blocks[block_index]
+            del self._starts[block_index]

@@ -1,8 +1,9 @@
 """The outbox of a stream: frames that wait for the one task that writes them.
 
-Above its high mark, the session stops sending messages and the reader stops reading. A frame counts until the socket
-has taken it, because the transport buffers bytes that it cannot write. `stalled_ms` detects a peer that does not take a
-frame for too long: a time-out around every single send would cost more than the send.
+An outbox is full when it holds more than HIGH_BYTES, until it holds LOW_BYTES or less. While it is full, the session
+sends no messages, and the stream reads no frames of its client. A frame counts until the socket has taken it, because
+the transport buffers bytes that it cannot write. `stalled_ms` detects a peer that does not take a frame for too long: a
+time-out around each send would cost more than the send.
 """
 
 import asyncio
@@ -10,15 +11,16 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-# The socket runs dry during a pull only if the feeds hold nothing either; they hold the larger part.
+# These may be small, because most of the data that waits for the client is in the feeds (feed.py). An empty outbox is
+# filled from them at once, without a pull.
 HIGH_BYTES: Final = 48 * 1024
 LOW_BYTES: Final = 16 * 1024
-# A socket that takes everything at once must not block the loop: other tasks get their turn after this many bytes.
+# If the socket never makes the writer wait, other tasks still get their turn after this many bytes.
 TURN_BYTES: Final = 256 * 1024
 
 
 class Outbox:
-    """Frames to be written, in order.
+    """Frames to be written, in order; their sizes are in bytes.
 
     Concurrency: one event loop; one task runs `run`.
     """
@@ -35,11 +37,11 @@ class Outbox:
         """Create an empty outbox.
 
         Args:
-            write: Writes one frame; waits while the socket takes no more.
+            write: Writes one frame to the transport; waits while the transport's buffer is full.
             taken: Waits until the socket has taken the written bytes.
-            count: Receives the change of the bytes that wait here, negative for a decrease.
+            count: Callback that gets each change of the number of bytes held here, negative for a decrease.
             monotonic_ms: The clock.
-            on_room: Callback for when the outbox was above its high mark and has fallen below the low one.
+            on_room: Callback for when the outbox was full, and is no longer.
         """
         self._write = write
         self._taken = taken
@@ -52,7 +54,7 @@ class Outbox:
         self._is_full = False
         self._is_dropped = False
         self._writing_since_ms: int | None = None
-        self._news = asyncio.Event()
+        self._added = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
         self._empty = asyncio.Event()
@@ -60,17 +62,17 @@ class Outbox:
 
     @property
     def is_full(self) -> bool:
-        """Return whether the outbox is full: above the high mark, and not yet below the low one."""
+        """Return whether the outbox is full: HIGH_BYTES were exceeded, and LOW_BYTES are not reached again yet."""
         return self._is_full
 
     def put(self, frame: bytes) -> None:
-        """Append a frame."""
+        """Append a frame, even if the outbox is full. Do nothing after `drop`."""
         if self._is_dropped:
             return
         self._frames.append(frame)
         self._bytes += len(frame)
         self._count(len(frame))
-        self._news.set()
+        self._added.set()
         self._empty.clear()
         if self._bytes > HIGH_BYTES and not self._is_full:
             self._is_full = True
@@ -82,7 +84,7 @@ class Outbox:
         return written
 
     def stalled_ms(self) -> int:
-        """Return the time that the current frame has been in writing, in ms."""
+        """Return for how many ms the current frame has been in writing; 0 if none is."""
         since = self._writing_since_ms
         return 0 if since is None else self._monotonic_ms() - since
 
@@ -95,14 +97,17 @@ class Outbox:
         await self._empty.wait()
 
     def drop(self) -> None:
-        """Discard all frames; nothing is appended or written any more."""
+        """Discard all frames; nothing is appended or written any more.
+
+        Call it when the tasks of the stream have ended: it does not wake a task that waits for room.
+        """
         self._is_dropped = True
         self._frames.clear()
         self._count(-self._bytes)
         self._bytes = 0
 
     async def run(self) -> None:
-        """Write frames until cancelled; an error of the write ends it."""
+        """Write frames until cancelled. Raises the error of the write, an OSError if the peer has disconnected."""
         frames, write, taken = self._frames, self._write, self._taken
         turn_bytes = 0
         while True:
@@ -126,5 +131,5 @@ class Outbox:
                     await asyncio.sleep(0)
             self._writing_since_ms = None
             self._empty.set()
-            self._news.clear()
-            await self._news.wait()
+            self._added.clear()
+            await self._added.wait()

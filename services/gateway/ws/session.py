@@ -254,7 +254,7 @@ class Session:
         return [
             Wake(subscription)
             for subscription in self.subscriptions.values()
-            if subscription.mark_overdue(sent_before_ms=overdue_before_ms(subscription))
+            if subscription.mark_overdue(sent_until_ms=overdue_before_ms(subscription))
         ]
 
     def commits(self) -> list[tuple[Subscription, Feed, int]]:

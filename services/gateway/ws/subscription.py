@@ -150,11 +150,11 @@ class Subscription:
         self.credit_messages += settled.messages
         self.credit_bytes += settled.bytes
 
-    def mark_overdue(self, *, sent_before_ms: int) -> bool:
+    def mark_overdue(self, *, sent_until_ms: int) -> bool:
         """Find a batch in each feed that was sent at this monotonic time or earlier; return whether there is any."""
         for feed in self.feeds.values():
             if feed.resending is None:
-                feed.resending = feed.window.find_overdue(sent_before_ms=sent_before_ms)
+                feed.resending = feed.window.find_overdue(sent_until_ms=sent_until_ms)
                 feed.resend_from = feed.resending.first if feed.resending else 0
         return any(feed.resending is not None for feed in self.feeds.values())
 

@@ -1,10 +1,13 @@
 """The sender of webhooks: creates deliveries from events, and sends those that are due.
 
-  alert_events ──hand out──▶ webhook_deliveries ──take, with a lease──▶ send ──▶ delivered, or due again, or failed
+  alert_events ──create deliveries──▶ webhook_deliveries ──claim──▶ attempt ──▶ delivered, or due again, or failed
 
-Any number of gateways may run it. Each webhook has at most EACH_MAX attempts in flight in a gateway. All slow or
-unresponsive webhooks together have at most SLOW_MAX attempts, and take turns, so that the other webhooks always have
-slots left.
+Any number of gateways may run a sender: Postgres gives each event and each due delivery to one of them. A claim is a
+lease. If the gateway does not write the outcome in time, the delivery is due again.
+
+Each webhook has at most EACH_MAX attempts in flight in a gateway, and gets the next ones when all of them have ended.
+All slow webhooks together have at most SLOW_MAX attempts in flight, and take turns, so that the other webhooks always
+have slots left. A webhook is slow if its last attempt took SLOW_MS or longer, also if that attempt ended by time-out.
 """
 
 import asyncio
@@ -32,8 +35,11 @@ from services.gateway.usecases.metadata import Metadata
 log = logger("gateway.webhooks")
 
 POLL_S: Final = 2.0
+"""Pause between two looks for due deliveries; the end of an attempt shortens it."""
 AWAY_S: Final = 10.0
+"""Pause after Postgres was unavailable, or after an internal error."""
 EACH_MAX: Final = 4
+"""Attempts in flight at once to one webhook."""
 SENDING_MAX: Final = 32
 """Attempts in flight at once; each holds a connection."""
 SLOW_MS: Final = 1_000
@@ -41,7 +47,8 @@ SLOW_MS: Final = 1_000
 SLOW_MAX: Final = SENDING_MAX // 2
 """Attempts in flight at once to all slow webhooks together."""
 SLOW_TRACKED_MAX: Final = 100
-"""Limit of remembered slow webhooks, which is the limit of webhooks; ids of deleted webhooks are evicted in time."""
+"""Limit of remembered slow webhooks: as many as there may be webhooks. Beyond it, the one whose turn is next is
+forgotten, so ids of deleted webhooks do not accumulate."""
 SETTLING_MAX: Final = 2
 """Outcomes that are written at once; requests need connections to Postgres, too."""
 
@@ -50,6 +57,8 @@ class WebhookSender:
     """Delivers events to webhooks.
 
     Concurrency: one task runs it.
+
+    Durability: at least once. A delivery whose outcome could not be written is sent again, with the same id.
     """
 
     def __init__(
@@ -68,15 +77,16 @@ class WebhookSender:
         self._rng = rng
         self._networks = networks
         self._policy = policy
+        # Attempts in flight for each webhook. Deliveries of these webhooks are not claimed.
         self._busy: dict[uuid.UUID, int] = {}
-        # An ordered set of slow webhooks by turn: a webhook that had its turn goes to the end.
+        # The slow webhooks, used as an ordered set: the first one has the next turn, and goes to the end after it.
         self._slow: dict[uuid.UUID, None] = {}
         self._wake = asyncio.Event()
         self._settling = asyncio.Semaphore(SETTLING_MAX)
         self._is_unavailable = False
 
     async def run(self) -> None:
-        """Send until cancelled."""
+        """Send until cancelled. Return at once if the gateway has no Postgres."""
         if self._metadata.database is None:
             return
         client = WebhookClient(
@@ -98,7 +108,7 @@ class WebhookSender:
             await client.close()
 
     async def _send_due(self, client: WebhookClient, sending: TaskBag) -> float:
-        """Create deliveries of new events, start those that are due; return the pause before the next turn, in s."""
+        """Create the deliveries of new events, start due deliveries; return the pause before the next call, in s."""
         try:
             while await self.create_deliveries() == EVENTS_AT_ONCE:
                 pass
@@ -118,7 +128,14 @@ class WebhookSender:
         return POLL_S
 
     async def create_deliveries(self) -> int:
-        """Create deliveries for events that have none yet; return the number of events."""
+        """Create the deliveries of at most EVENTS_AT_ONCE new events; return the number of events.
+
+        An event gets a delivery for each enabled webhook whose patterns match its group, and whose verdicts, if it has
+        any, contain the old or the new verdict. An event that no webhook wants counts, too, and is not taken again.
+
+        Raises:
+            ProblemError: 503: Postgres is unavailable.
+        """
         async with self._metadata.transaction() as session:
             deliveries = DeliveryRepository(session)
             events = await deliveries.take_events()
@@ -142,6 +159,7 @@ class WebhookSender:
         return len(events)
 
     async def _claim(self) -> dict[uuid.UUID, list[Claimed]]:
+        """Claim due deliveries, as many as there are free slots; return them by webhook."""
         room = SENDING_MAX - sum(self._busy.values())
         found: dict[uuid.UUID, list[Claimed]] = {}
         if room <= 0:
@@ -185,6 +203,7 @@ class WebhookSender:
             del self._slow[next(iter(self._slow))]
 
     async def _settle(self, deliveries: DeliveryRepository, claimed: Claimed, sent: AttemptResult) -> None:
+        """Write the outcome of an attempt."""
         if sent.error is None and sent.status is not None:
             await deliveries.delivered(claimed, sent.status)
             return
@@ -193,11 +212,12 @@ class WebhookSender:
         await deliveries.failed(claimed, sent.status, error, pause=pause, give_up=self._policy.give_up)
 
     def _attempt_failed(self, error: BaseException) -> None:
+        """Report an internal error in a task. A webhook that rejects a delivery is not one."""
         self._metrics.count("webhook_faults")
         log.error("an attempt failed with an internal error", reason=f"{type(error).__name__}: {error}")
 
 
 def body_of(event: Any) -> str:
-    """Return the body of a delivery for an event."""
+    """Return the JSON text that is sent to webhooks for a row of `alert_events`."""
     view = event_view(event)
     return msgspec.json.encode({"type": f"alert.{view['kind']}", "timestamp": view["at"], "data": view}).decode()

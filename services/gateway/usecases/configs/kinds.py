@@ -1,7 +1,11 @@
 """The two kinds of configuration that brokers hold, topics and groups, behind one interface.
 
-Use cases and the reconciler treat topics and groups alike. This module holds the differences: the requests, the words,
-the reserved names, and the updates that name servers and routes need.
+Use cases and the reconciler treat topics and groups alike. This module has the differences: the requests to brokers,
+the error texts, the reserved names, and the updates that name servers and routes need.
+
+`settings` are desired, and kept in a row of Postgres. `present` is the configuration that a broker has now. A broker is
+named by its brokerName; requests go to an address, host:port. The homes of a name are the brokers that hold it, or
+should hold it (reconciling.homes_of). Errors of name servers are only logged, and their effects repaired later.
 """
 
 import asyncio
@@ -50,15 +54,15 @@ class DesiredSettings(Settings[ObservedState], Protocol[ObservedState]):
     """Settings that can also be written to a broker."""
 
     def applied_to(self, name: str, present: ObservedState | None) -> ObservedState:
-        """Return the broker's configuration with these settings."""
+        """Return the configuration to write to a broker: `present`, or a new one if None, with these settings."""
         ...
 
     def kept_as(self, present: ObservedState) -> ObservedState:
-        """Return the configuration for a broker that has the name although these settings do not place it there."""
+        """Return the configuration to write to a broker that has the name but is not one of its homes."""
         ...
 
     def check(self) -> None:
-        """Raise InvalidValueError for values that the types cannot rule out."""
+        """Raise InvalidValueError for values that the types allow and the settings do not."""
         ...
 
 
@@ -71,7 +75,7 @@ class Change(Protocol[ObservedState]):
 
 
 class Kind(Protocol[ObservedState]):
-    """Topics or groups."""
+    """Topics or groups; `name` is `topic` or `group`."""
 
     name: str
 
@@ -88,7 +92,7 @@ class Kind(Protocol[ObservedState]):
         ...
 
     def adopted(self, present: Mapping[str, ObservedState], all_brokers: frozenset[str]) -> dict[str, Any]:
-        """Return the settings with which a name that only brokers have is imported."""
+        """Return the settings to import a name that only brokers have; `all_brokers` are all registered ones."""
         ...
 
     def check_name(self, name: str) -> None:
@@ -96,15 +100,15 @@ class Kind(Protocol[ObservedState]):
         ...
 
     def is_system(self, name: str, sets: Mapping[str, BrokerData]) -> bool:
-        """Return whether the name is reserved for the system."""
+        """Return whether the name is reserved for the system. `sets` has all broker sets by brokerName."""
         ...
 
     async def table(self, address: str) -> Mapping[str, ObservedState]:
-        """Return all configurations of a broker. Raises ClientError, BodyError."""
+        """Return all configurations of a broker, by name. Raises ClientError, BodyError."""
         ...
 
     async def find(self, address: str, name: str) -> ObservedState | None:
-        """Return a broker's configuration of the name. Raises ClientError, BodyError."""
+        """Return a broker's configuration of the name, or None if it has none. Raises ClientError, BodyError."""
         ...
 
     async def put(self, address: str, config: ObservedState) -> None:
@@ -136,11 +140,11 @@ class Kind(Protocol[ObservedState]):
         ...
 
     def declare(self, name: str, settings: DesiredSettings[ObservedState], homes: Sequence[str]) -> None:
-        """Record the brokers that hold the name or should hold it, whether they are up or not."""
+        """Record the homes of the name in this gateway's routes. Called at start and after each reconciler round."""
         ...
 
     def known_broker_sets(self, name: str) -> frozenset[str]:
-        """Return the brokers that this gateway's routes name for it, however old the routes are."""
+        """Return the brokers that this gateway's routes have for the name, even if the routes are old."""
         ...
 
     def unknown_problem(self, name: str) -> ProblemError:
@@ -148,15 +152,15 @@ class Kind(Protocol[ObservedState]):
         ...
 
     async def after_put(self, name: str, settings: DesiredSettings[ObservedState], homes: Sequence[str]) -> None:
-        """Announce that brokers have the name now; a failure is repaired later."""
+        """Tell routes and name servers that the homes have the name now."""
         ...
 
     async def delete_parts(self, session: AsyncSession, name: str, actor: Actor) -> None:
-        """Delete the other rows that belong to the name, in the transaction that marks its row."""
+        """Delete the rows of other tables that belong to the name, in the transaction that marks it as deleted."""
         ...
 
     async def after_drop(self, name: str) -> None:
-        """Announce that brokers no longer have the name; a failure is repaired later."""
+        """Tell routes and name servers that brokers no longer have the name."""
         ...
 
 
@@ -264,7 +268,7 @@ class TopicKind:
             await self._forget_order(name)
 
     async def delete_parts(self, session: AsyncSession, name: str, actor: Actor) -> None:
-        """Do nothing: objectives on a topic belong to groups."""
+        """Do nothing: no other rows belong to a topic. An objective for a topic belongs to its group."""
 
     async def after_drop(self, name: str) -> None:
         """Delete the topic from name servers and from this gateway's routes."""
@@ -377,11 +381,12 @@ class GroupKind:
 
 
 def _write_queues(name: str, settings: DesiredSettings[TopicConfig], homes: Sequence[str]) -> dict[str, int]:
+    """Return the number of write queues that a topic should have on each of its homes."""
     return dict.fromkeys(homes, settings.applied_to(name, None).write_queue_nums)
 
 
 async def _found(engine: ClientEngine, address: str, code: int, header: Any, missing: ResponseCode) -> bytes | None:
-    """Return the body of the answer, or None if the broker answers with the code `missing`."""
+    """Return the body of the answer, or None if the broker answers with the code `missing`. Raises ClientError."""
     try:
         response = await engine.call(address, code, header)
     except BrokerError as error:

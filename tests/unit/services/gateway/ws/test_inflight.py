@@ -62,8 +62,8 @@ def test_a_batch_settles_its_remaining_messages() -> None:
 
 def test_messages_sent_long_ago_are_overdue() -> None:
     window = window_of([10, 11], [20])
-    assert window.find_overdue(sent_before_ms=9) is None
-    batch = window.find_overdue(sent_before_ms=10)
+    assert window.find_overdue(sent_until_ms=9) is None
+    batch = window.find_overdue(sent_until_ms=10)
     assert batch is not None
     assert (batch.first, batch.last, batch.unsettled()) == (10, 11, [10, 11])
     window.settle(10)
@@ -153,14 +153,14 @@ def test_the_search_for_overdue_batches_skips_young_ones(monkeypatch: pytest.Mon
     window = Window(0)
     for first in range(10):
         window.add([first], [1], now_ms=first)
-    first_batch = window.find_overdue(sent_before_ms=0)
+    first_batch = window.find_overdue(sent_until_ms=0)
     assert first_batch is not None
     first_batch.sent_at_ms = 100
-    assert window.find_overdue(sent_before_ms=0) is None
-    overdue = window.find_overdue(sent_before_ms=3)
+    assert window.find_overdue(sent_until_ms=0) is None
+    overdue = window.find_overdue(sent_until_ms=3)
     assert overdue is not None
     assert overdue.first == 1
     for first in range(1, 10):
         window.settle(first)
-    assert window.find_overdue(sent_before_ms=99) is None
-    assert window.find_overdue(sent_before_ms=100) is first_batch
+    assert window.find_overdue(sent_until_ms=99) is None
+    assert window.find_overdue(sent_until_ms=100) is first_batch
