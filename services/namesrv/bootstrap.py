@@ -156,7 +156,7 @@ def _load_changes(files: FileSystem, path: str) -> dict[str, str]:
         changes = msgspec.json.decode(files.read(path), type=dict[str, str])
     except FileNotFoundError:
         return {}
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StartupError(f"{path}: can't be read ({error}); repair or remove it") from None
     unknown = changes.keys() - CHANGEABLE
     if unknown:

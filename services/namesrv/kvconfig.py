@@ -1,4 +1,7 @@
-"""Key-values by namespace, kept in one small file. Clients read ORDER_TOPIC_CONFIG from it.
+"""Key-values by namespace, kept in memory and in one small file.
+
+The namespace ORDER_TOPIC_CONFIG has the queues of topics with ordered messages. Clients get the value of a topic with
+its route. Brokers get the whole namespace in the answer to a registration, if the name server's settings say so.
 
 Format of kvConfig.json: `{"configTable":{NAMESPACE:{KEY:VALUE}}}`, compact.
 
@@ -6,6 +9,7 @@ Source: RocketMQ KVConfigManager.
 """
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
@@ -16,10 +20,16 @@ from services.namesrv.errors import NoConfigError, RefusedError
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 
-# Each change rewrites the whole file. RocketMQ has no limit; files in practice hold some kilobytes.
+# The limit for the size of the file. Each change rewrites the whole file. RocketMQ has no limit; files in practice hold
+# some kilobytes.
 KV_BYTES_MAX = 16 * 1024 * 1024
 
 Table = dict[str, dict[str, str]]
+"""Namespace → key → value."""
+
+# RocketMQ's clients read the number of queues into a Java int.
+_ORDER_ITEM = re.compile(r"[^:]+:0*([1-9][0-9]{0,9})")
+_QUEUES_MAX = 2**31 - 1
 
 
 class _KvFile(msgspec.Struct, rename="camel"):
@@ -29,16 +39,25 @@ class _KvFile(msgspec.Struct, rename="camel"):
 class KvConfig:
     """The key-values.
 
+    `find` and `find_namespace` are for the name server itself, to which a missing value is normal. `get` and
+    `get_namespace` answer requests, where a missing value is an error.
+
     Durability: a change is on disk before it can be read, so a crash never takes back a value that a client has read.
 
-    Concurrency: the event loop's thread. Changes run one after the other. A cancelled change may be on disk. It then
-    takes effect after a restart, as if the reply had been lost.
+    Concurrency: the event loop's thread. Changes run one after the other. A cancelled change may be on disk although it
+    can't be read yet. It then takes effect after a restart. For the client this is the same as a lost reply.
     """
 
     def __init__(
         self, table: Table, save: Callable[[bytes], Awaitable[None]], *, bytes_max: int = KV_BYTES_MAX
     ) -> None:
-        """Create the key-values from a loaded table. `save` writes the file and returns when it is durable."""
+        """Create the key-values.
+
+        Args:
+            table: The content of the file; see `load_table`.
+            save: Replaces the content of the file, and returns when the new content is durable.
+            bytes_max: The limit for the size of the file.
+        """
         self._table = table
         self._save = save
         self._bytes_max = bytes_max
@@ -49,7 +68,7 @@ class KvConfig:
         return self._table.get(namespace, {}).get(key)
 
     def get(self, namespace: str, key: str) -> str:
-        """Return a value. Raises NoConfigError."""
+        """Return a value. Raises NoConfigError if there is none."""
         value = self.find(namespace, key)
         if value is None:
             raise NoConfigError(f"No config item, Namespace: {namespace} Key: {key}")
@@ -59,7 +78,7 @@ class KvConfig:
         """Return all items of a namespace; empty if there are none."""
         return self._table.get(namespace, {})
 
-    def namespace(self, namespace: str) -> Mapping[str, str]:
+    def get_namespace(self, namespace: str) -> Mapping[str, str]:
         """Return all items of a namespace. Raises NoConfigError if there are none."""
         items = self._table.get(namespace)
         if not items:
@@ -70,8 +89,8 @@ class KvConfig:
         """Set a value.
 
         Raises:
-            RefusedError: The namespace or key is empty, a value in the namespace of order configurations is not one, or
-                the file would become too large.
+            RefusedError: The namespace or key is empty, the file would become too large, or the namespace is
+                ORDER_TOPIC_CONFIG and the value is not an order configuration.
             OSError: The file can't be written; nothing has changed.
         """
         for field, text in (("namespace", namespace), ("key", key)):
@@ -108,14 +127,17 @@ class KvConfig:
 
 
 def check_order_conf(text: str) -> None:
-    """Check an order configuration, `broker:queues;broker:queues`: every client of the topic must be able to read it.
+    """Check an order configuration: every client of the topic must be able to read it.
+
+    Args:
+        text: The number of queues on each broker, `broker-a:4;broker-b:4`. A `;` at the end is allowed.
 
     Raises:
         RefusedError: The text is not an order configuration.
     """
     for item in text.removesuffix(";").split(";"):
-        name, separator, count = item.partition(":")
-        if not separator or not name or not count.isascii() or not count.isdigit() or int(count) == 0:
+        match = _ORDER_ITEM.fullmatch(item)
+        if match is None or int(match[1]) > _QUEUES_MAX:
             raise RefusedError(f"value: {text!r} is no order configuration (broker:queues;…): {item!r}")
 
 
@@ -123,11 +145,12 @@ def load_table(files: FileSystem, path: str) -> Table:
     """Read the file; return an empty table if it does not exist.
 
     Raises:
-        StartupError: The file exists but can't be read. A start without it would lose its content at the next change.
+        StartupError: The file exists but can't be read. The name server must not start without it, because the next
+            change would overwrite the file.
     """
     try:
         return msgspec.json.decode(files.read(path), type=_KvFile).config_table
     except FileNotFoundError:
         return {}
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StartupError(f"{path}: can't be read ({error}); repair it, or move it away to start without it") from None

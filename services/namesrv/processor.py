@@ -290,7 +290,7 @@ class Processor:
     def list_kv(self, channel: Channel, request: Request) -> Response:
         """219: return all items of a namespace."""
         header = kv_headers.GetKvListHeader.from_ext(request.ext_fields)
-        return _success(request, body=KVTable(table=dict(self._kv.namespace(header.namespace))).encode())
+        return _success(request, body=KVTable(table=dict(self._kv.get_namespace(header.namespace))).encode())
 
     async def put_kv(self, channel: Channel, request: Request) -> Response:
         """100: set a value."""

@@ -1,7 +1,11 @@
 """The options of the data source, parsed and typed.
 
+The option `kind` chooses the rows: a group's offsets in each queue (`offsets`), its first unconsumed message in each
+queue (`heads`), its clients on each broker (`groups`), these three read at the same time (`survey`), each unconsumed
+message (`backlog`), or the messages of topics (`messages`). `docs/formats/spark.md` describes all kinds and options.
+
 An unknown option, an invalid value, and an option that the kind does not use are rejected; the error names the option.
-Spark passes the values as texts, and ignores the case of the names. `docs/formats/spark.md` has the table for users.
+Spark passes the values as texts, and ignores the case of the names.
 """
 
 import enum
@@ -19,6 +23,7 @@ from spark.datasource.schema import BY_KIND
 MAX_ROWS_PER_PARTITION: Final = 250_000
 """The default limit for the rows of one task: some seconds of work, and 20 MB of units."""
 NUMBER_MAX: Final = 2**63 - 1
+_DIGITS_MAX: Final = 19
 
 OFFSETS, HEADS, GROUPS, SURVEY = "offsets", "heads", "groups", "survey"
 BACKLOG, MESSAGES = "backlog", "messages"
@@ -26,7 +31,7 @@ assert set(BY_KIND) == {OFFSETS, HEADS, GROUPS, SURVEY, BACKLOG, MESSAGES}
 
 
 class OptionError(InvalidValueError):
-    """Raised if an option can't be used. The message gives its name, its value (unless secret) and the reason."""
+    """An option can't be used. The message gives its name, its value (unless it is secret) and the reason."""
 
 
 class PositionKind(enum.StrEnum):
@@ -40,7 +45,12 @@ class PositionKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """One end of the range to read. `value` is a queue offset, or wall ms; 0 for EARLIEST and LATEST."""
+    """One end of the range to read, in each queue.
+
+    Attributes:
+        where: The kind of the position.
+        value: A queue offset for OFFSET, a store time in wall ms for TIME, 0 for EARLIEST and LATEST.
+    """
 
     where: PositionKind
     value: int = 0
@@ -48,7 +58,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The credentials for brokers that require them (RocketMQ's ACL)."""
+    """The credentials for brokers that require them (RocketMQ's ACL); the option `access` has the form of ACCESS_FORM."""
 
     access_key: str
     secret_key: str = field(repr=False)
@@ -60,28 +70,34 @@ class Options:
     """All options, parsed and checked; picklable, because each task gets them."""
 
     kind: str
+    """A key of `schema.BY_KIND`."""
     namesrv: tuple[str, ...] = ()
     """Addresses of the name servers, `host:port`; empty if `path` is given."""
     path: str | None = None
+    """The folder of a store to read without a broker."""
     topics: tuple[str, ...] | None = None
     """Topics to read; None for all."""
     groups: tuple[str, ...] | None = None
+    """Consumer groups to read; None for all."""
     start: Position | None = None
-    """Option `from`: the start of the range, inclusive; a store time or a queue offset."""
+    """Option `from`: the start of the range, inclusive; None for the start that the kind chooses."""
     end: Position | None = None
-    """Option `to`: the end of the range, exclusive."""
+    """Option `to`: the end of the range, exclusive; None for the end that the kind chooses."""
     database: str | None = field(default=None, repr=False)
+    """The URL of the database where the gateway stores subscriptions, `postgresql://…`; None to do without it."""
     access: Credentials | None = None
     max_rows_per_partition: int = MAX_ROWS_PER_PARTITION
     max_messages_per_trigger: int | None = None
+    """The limit for one batch of a stream; None for no limit."""
     include_system: bool = False
+    """Whether the brokers' own topics and groups are read, too. Those that `topics` or `groups` name always are."""
     pushdown: bool = False
     """Whether the filters of a query limit what is read; see pushdown.py."""
     fail_on_data_loss: bool = True
     """Whether the query fails if messages that it should read are gone; see dataloss.py."""
 
 
-# The options that each kind uses. All kinds use the options of the connection.
+# The options that each kind uses. All kinds use the common ones.
 _COMMON: Final = frozenset(
     {"kind", "namesrv", "path", "database", "access", "includeSystem", "maxRowsPerPartition", "pushdown"}
 )
@@ -135,7 +151,7 @@ def read_options(given: Mapping[str, str]) -> Options:
         max_messages_per_trigger=_number("maxMessagesPerTrigger", values.get("maxMessagesPerTrigger")),
         include_system=_truth("includeSystem", values.get("includeSystem")),
         pushdown=_truth("pushdown", values.get("pushdown")),
-        fail_on_data_loss=_truth("failOnDataLoss", values.get("failOnDataLoss"), otherwise=True),
+        fail_on_data_loss=_truth("failOnDataLoss", values.get("failOnDataLoss"), default=True),
     )
     _check_together(options, values)
     return options
@@ -154,12 +170,14 @@ def _check_together(options: Options, values: Mapping[str, str]) -> None:
 
 
 def _given(name: str, text: str | None) -> str | None:
+    """Return the text. Raises OptionError if it is given but blank."""
     if text is not None and not text.strip():
         _refuse(name, text, "is empty")
     return text
 
 
 def _list(name: str, text: str) -> tuple[str, ...]:
+    """Return the parts of a list that `,` or `;` separates, without repetitions."""
     parts = tuple(dict.fromkeys(part.strip() for part in text.replace(";", ",").split(",") if part.strip()))
     if not parts:
         _refuse(name, text, "is an empty list")
@@ -200,7 +218,7 @@ def _position(name: str, text: str | None) -> Position | None:
     if text.lower() in (PositionKind.EARLIEST, PositionKind.LATEST):
         return Position(PositionKind(text.lower()))
     if text.isascii() and text.isdigit():
-        if int(text) > NUMBER_MAX:
+        if len(text) > _DIGITS_MAX or int(text) > NUMBER_MAX:
             _refuse(name, text, "is beyond any queue offset")
         return Position(PositionKind.OFFSET, int(text))
     try:
@@ -215,7 +233,7 @@ def _position(name: str, text: str | None) -> Position | None:
 
 def micros(moment: datetime) -> int:
     """Return a moment as µs since 1970 UTC, without rounding. The moment must have a time zone."""
-    since = moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
@@ -241,14 +259,14 @@ def _number(name: str, text: str | None) -> int | None:
     if text is None:
         return None
     digits = text.strip()
-    if not (digits.isascii() and digits.isdigit() and 0 < int(digits) <= NUMBER_MAX):
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS_MAX and 0 < int(digits) <= NUMBER_MAX):
         _refuse(name, text, "is not a whole number above 0")
     return int(digits)
 
 
-def _truth(name: str, text: str | None, *, otherwise: bool = False) -> bool:
+def _truth(name: str, text: str | None, *, default: bool = False) -> bool:
     if text is None:
-        return otherwise
+        return default
     if text.lower() not in ("true", "false"):
         _refuse(name, text, "is neither true nor false")
     return text.lower() == "true"

@@ -1,4 +1,4 @@
-"""The data source `gantry`: reads data of brokers, or of a store without a broker, as rows.
+"""The data source `gantry`: reads data of brokers, or the files of a store without a broker, as rows.
 
     spark.dataSource.register(GantryDataSource)
     spark.read.format("gantry").option("kind", "offsets").option("namesrv", "127.0.0.1:9876").load()
@@ -37,6 +37,7 @@ from spark.datasource.stream.reader import MessageStreamReader
 
 NAME: Final = "gantry"
 
+# The readers that ask brokers. StoreDirReader reads the files of a store instead, for the kinds that it supports.
 _READERS: Final[Mapping[str, Callable[[Options, StructType], NarrowedReader]]] = {
     OFFSETS: OffsetsReader,
     HEADS: HeadsReader,
@@ -48,7 +49,10 @@ _READERS: Final[Mapping[str, Callable[[Options, StructType], NarrowedReader]]] =
 
 
 class GantryDataSource(DataSource):
-    """The data source: makes the readers of offsets, first unconsumed messages, groups, backlogs and messages."""
+    """The data source. Spark creates one for each query, in the driver, and asks it for the schema and for a reader.
+
+    The errors are raised where the query is built, before anything is read.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -60,7 +64,7 @@ class GantryDataSource(DataSource):
         return BY_KIND[self._read_options().kind]
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return the reader of one query. Raises OptionError."""
+        """Return the reader of a batch query. Raises OptionError."""
         options = self._read_options()
         _check_schema(options, schema)
         if options.max_messages_per_trigger is not None:
@@ -88,7 +92,10 @@ class GantryDataSource(DataSource):
 
 
 def _check_schema(options: Options, schema: StructType) -> None:
-    """Reject a schema that the user chose: columns that it leaves out or renames would be read as other columns."""
+    """Reject a schema that the user chose.
+
+    Readers return rows by position. With other columns, values would be in the wrong columns.
+    """
     wanted = [(field.name, field.dataType.simpleString()) for field in BY_KIND[options.kind]]
     if [(field.name, field.dataType.simpleString()) for field in schema] != wanted:
         raise OptionError("schema", schema.simpleString(), f"can't be chosen: kind {options.kind} has its own")

@@ -1,4 +1,8 @@
-"""The command line of jobs."""
+"""The command line of jobs: the arguments that all jobs share, and the rules for missing ones.
+
+The name servers come from `--namesrv`, then from the stack's file. The database comes from `--database`, then from
+GANTRY_DATABASE_URL, then from the stack's file. The stack is that of `--data`, then of GANTRY_DATA.
+"""
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
@@ -31,23 +35,31 @@ class Arguments:
     """The arguments of a job, completed with values from the stack's file and the environment."""
 
     namesrv: tuple[str, ...]
+    """Addresses of the name servers, `host:port`."""
     output: str
+    """The folder, or the URI, for pages and Parquet files."""
     master: str | None
     """None under spark-submit, which has its own option for the master."""
     database: str | None = field(default=None, repr=False)
+    """The URL of Postgres; None for a run without history."""
     run_id: UUID | None = None
+    """The queued run to execute; None for a new run."""
     attempt: int | None = None
     """The attempt for which the scheduler has claimed the run. If a person gives only `--run`, the job claims the
     run."""
     groups: tuple[str, ...] = ()
+    """The groups to report about; empty for all."""
     window: Window | None = None
+    """The window of a new run; None if the job chooses it, or takes that of `run_id`."""
     access: str | None = field(default=None, repr=False)
+    """Credentials for brokers, KEY:SECRET or KEY:SECRET:TOKEN."""
     as_json: bool = False
     class_archive: str = AUTO
+    """The folder of the archive of Spark's classes, `auto` or `off`."""
     alerts: AlertSettings | None = None
     """None for a job whose verdicts open no alerts."""
     removed: tuple[tuple[str, UUID], ...] = ()
-    """Jobs and runs whose files this run removes. The scheduler names them if `output` is a URI."""
+    """The job and the id of each run whose files this run removes. The scheduler names them if `output` is a URI."""
 
 
 def make_parser(
@@ -139,10 +151,15 @@ def add_alert_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def milliseconds(text: str) -> timedelta:
-    """Parse a number of milliseconds. Raises ValueError."""
-    length = timedelta(milliseconds=int(text))
+    """Parse a whole number of milliseconds. Raises argparse.ArgumentTypeError, whose text the user sees."""
+    try:
+        length = timedelta(milliseconds=int(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+    except OverflowError:
+        raise argparse.ArgumentTypeError(f"{text!r} is too long") from None
     if length < timedelta(0):
-        raise ValueError(f"{text} is below 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is below 0")
     return length
 
 
@@ -153,17 +170,32 @@ def named_run(text: str) -> tuple[str, UUID]:
 
 
 def moment(text: str) -> datetime:
-    """Parse a time that has a zone. Raises ValueError."""
-    parsed = datetime.fromisoformat(text)
+    """Parse an ISO-8601 time that has a zone; return it in UTC.
+
+    Raises:
+        argparse.ArgumentTypeError: The text is not such a time. The user sees the text of the error.
+    """
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an ISO-8601 time") from None
     if parsed.tzinfo is None:
-        raise ValueError(f"{text} has no time zone; UTC is written with a Z at the end")
-    return parsed.astimezone(UTC)
+        raise argparse.ArgumentTypeError(f"{text!r} has no time zone; UTC is written with a Z at the end")
+    try:
+        return parsed.astimezone(UTC)
+    except OverflowError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not in the years 1 to 9999 of UTC") from None
 
 
 def read_arguments(
     parser: argparse.ArgumentParser, given: Sequence[str] | None, environment: Mapping[str, str]
 ) -> Arguments:
-    """Parse a command line. Missing values come from the stack's file or from the environment.
+    """Parse a command line. Missing values come from the environment or from the stack's file.
+
+    Args:
+        parser: The job's parser; see make_parser.
+        given: The arguments; None for those of this process.
+        environment: The environment variables.
 
     Raises:
         SystemExit: The command line is invalid; the code is 2.
@@ -226,7 +258,10 @@ def _stack(data: str) -> tuple[str, str]:
 
 
 def source_options(arguments: Arguments, kind: str) -> dict[str, str]:
-    """Return the options of the data source that follow from a job's arguments."""
+    """Return the options of the data source that follow from a job's arguments.
+
+    The kind `messages` has no option `groups`, so a job that reads it must select the groups itself.
+    """
     options = {"namesrv": ";".join(arguments.namesrv)}
     if arguments.database is not None:
         options["database"] = arguments.database

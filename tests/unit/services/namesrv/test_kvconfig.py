@@ -39,8 +39,8 @@ async def test_missing_ones_are_named():
     with pytest.raises(NoConfigError, match="No config item, Namespace: NS Key: zz"):
         kv.get("NS", "zz")
     with pytest.raises(NoConfigError, match="No config item, Namespace: NONE"):
-        kv.namespace("NONE")
-    assert kv.namespace("NS") == {"a": "b"}
+        kv.get_namespace("NONE")
+    assert kv.get_namespace("NS") == {"a": "b"}
 
 
 async def test_deleting_the_last_key_deletes_its_namespace():
@@ -56,7 +56,7 @@ async def test_concurrent_changes_lose_none():
     saved = Saved()
     kv = KvConfig({}, saved)
     await asyncio.gather(*(kv.put("NS", str(number), "v") for number in range(20)))
-    assert len(kv.namespace("NS")) == len(json.loads(saved.files[-1])["configTable"]["NS"]) == 20
+    assert len(kv.get_namespace("NS")) == len(json.loads(saved.files[-1])["configTable"]["NS"]) == 20
 
 
 async def test_a_value_that_can_not_be_saved_is_not_visible():
@@ -76,7 +76,10 @@ async def test_empty_names_are_refused(namespace: str, key: str, field: str):
         await KvConfig({}, Saved()).put(namespace, key, "v")
 
 
-@pytest.mark.parametrize("value", ["", "a", "a:", "a:0", ":4", "a:x", "a:4;;b:4", "a:-1"])
+@pytest.mark.parametrize(
+    "value",
+    ["", "a", "a:", "a:0", ":4", "a:x", "a:4;;b:4", "a:-1", "a:2147483648", "a:" + "9" * 5_000],
+)
 async def test_an_order_configuration_that_no_client_can_read_is_refused(value: str):
     with pytest.raises(RefusedError, match="no order configuration"):
         await KvConfig({}, Saved()).put("ORDER_TOPIC_CONFIG", "T", value)
@@ -86,6 +89,12 @@ async def test_a_trailing_separator_of_tools_is_accepted():
     kv = KvConfig({}, Saved())
     await kv.put("ORDER_TOPIC_CONFIG", "T", "a:4;")
     assert kv.get("ORDER_TOPIC_CONFIG", "T") == "a:4;"
+
+
+async def test_the_largest_number_of_queues_is_accepted():
+    kv = KvConfig({}, Saved())
+    await kv.put("ORDER_TOPIC_CONFIG", "T", "a:2147483647")
+    assert kv.get("ORDER_TOPIC_CONFIG", "T") == "a:2147483647"
 
 
 async def test_the_size_of_the_file_is_limited():
@@ -101,6 +110,7 @@ def test_a_file_is_loaded_a_missing_one_is_empty_a_broken_one_stops_the_start():
     assert load_table(files, "/d/kv.json") == {}
     files.write("/d/kv.json", b'{"configTable":{"NS":{"k1":"v1 \xc3\xa9"}}}')
     assert load_table(files, "/d/kv.json") == {"NS": {"k1": "v1 é"}}
-    files.write("/d/kv.json", b'{"configTable":{"NS":')
-    with pytest.raises(StartupError, match=r"/d/kv\.json: can't be read"):
-        load_table(files, "/d/kv.json")
+    for broken in (b'{"configTable":{"NS":', b'{"configTable":{"NS":{"k1":"\xff"}}}'):
+        files.write("/d/kv.json", broken)
+        with pytest.raises(StartupError, match=r"/d/kv\.json: can't be read"):
+            load_table(files, "/d/kv.json")

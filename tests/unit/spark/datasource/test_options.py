@@ -61,6 +61,14 @@ def test_the_option_that_makes_losses_fail_the_query(text: str, fails: bool) -> 
     assert read_options({"kind": "messages", **LIVE, "failondataloss": text}).fail_on_data_loss is fails
 
 
+def test_a_time_may_be_outside_the_years_of_utc():
+    options = read_options(
+        {"kind": "backlog", "from": "0001-01-01T00:00+14:00", "to": "9999-12-31T23:59-14:00", **LIVE}
+    )
+    assert options.start == Position(PositionKind.TIME, -62_135_647_200_000)
+    assert options.end == Position(PositionKind.TIME, 253_402_351_140_000)
+
+
 def test_a_store_directory_needs_no_name_server():
     assert read_options({"kind": "messages", "path": "somewhere/store", "from": "earliest"}).namesrv == ()
 
@@ -86,9 +94,11 @@ def test_a_store_directory_needs_no_name_server():
         ({"kind": "backlog", "from": "yesterday", **LIVE}, "from: 'yesterday' is neither a queue offset"),
         ({"kind": "backlog", "from": "2026-11-21T10:00:00", **LIVE}, "has no time zone"),
         ({"kind": "backlog", "from": str(2**63), **LIVE}, "is beyond any queue offset"),
+        ({"kind": "backlog", "from": "9" * 5_000, **LIVE}, "is beyond any queue offset"),
         ({"kind": "backlog", "from": "5", "to": "5", **LIVE}, "to: '5' is not after from, '5'"),
         ({"kind": "backlog", "maxRowsPerPartition": "0", **LIVE}, "is not a whole number above 0"),
         ({"kind": "backlog", "maxRowsPerPartition": "1e3", **LIVE}, "is not a whole number above 0"),
+        ({"kind": "backlog", "maxRowsPerPartition": "9" * 5_000, **LIVE}, "is not a whole number above 0"),
         ({"kind": "backlog", "includeSystem": "yes", **LIVE}, "is neither true nor false"),
         ({"kind": "messages", "failOnDataLoss": "no", **LIVE}, "failOnDataLoss: 'no' is neither true nor false"),
         ({"kind": "messages", "failOnDataLoss": "", **LIVE}, "failOnDataLoss: '' is neither true nor false"),

@@ -53,10 +53,29 @@ def test_a_stopped_stack_is_reported(tmp_path: Path) -> None:
 def test_alert_delays_are_given_in_milliseconds(capsys: pytest.CaptureFixture[str]) -> None:
     found = read("--alert-raise-after-ms", "60000", "--alert-clear-after-ms", "0").alerts
     assert found == AlertSettings(timedelta(minutes=1), timedelta(0))
-    for text in ("-1", "1m"):
-        with pytest.raises(SystemExit):
+    for text, reason in (
+        ("-1", "'-1' is below 0"),
+        ("1m", "'1m' is not a whole number"),
+        ("9" * 30, "is too long"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
             read("--alert-raise-after-ms", text)
-        assert f"invalid milliseconds value: '{text}'" in capsys.readouterr().err
+        assert reason in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("2026-11-21T09:00:00", "'2026-11-21T09:00:00' has no time zone; UTC is written with a Z at the end"),
+        ("yesterday", "'yesterday' is not an ISO-8601 time"),
+        ("0001-01-01T00:00+14:00", "is not in the years 1 to 9999 of UTC"),
+    ],
+)
+def test_the_error_says_why_a_time_is_invalid(text: str, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        read("--from", text, "--to", "2026-11-21T10:00:00Z")
+    assert f"argument --from: {text!r}" in (error := capsys.readouterr().err)
+    assert reason in error
 
 
 def test_a_window_has_two_ends() -> None:
