@@ -1,4 +1,9 @@
-"""The details of groups in the lag report: verdict, cause, next step, numbers, and queues."""
+"""The details of groups in the lag report: verdict, cause, next step, numbers, and queues.
+
+Groups that are not OK have a section each. Groups that share a row of the table because they are equal (folds.py: same
+topic, same verdict, and many of them) share a section, which contains theirs. Groups that are OK share one closed
+section at the end of the page.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -14,30 +19,38 @@ from spark.page.markup import Content, Html, el, join, within
 from spark.page.palette import CRITICAL, GOOD, QUIET, WARNING, verdict_look
 
 SECTIONS_BYTES_MAX: Final = 750_000
+"""The limit for the details of groups that are not OK, so that a page of any number of groups opens without delay. The
+page says how many groups are left out."""
 CALM_BYTES_MAX: Final = 250_000
-"""The limits for the size of details, so that a page of any number of groups opens at once. The page says how much is
-left out."""
+"""The same limit for the groups that are OK."""
 QUEUES_MAX: Final = 128
+"""The limit for the queues listed for one topic of a group, the worst ones."""
 MEMBERS_MAX: Final = 20
-"""The limit for the details of equal groups."""
+"""The limit for the groups whose details a shared section contains, the worst ones."""
 UNFOLDED_MAX: Final = 8
-"""The number of sections that are open at first, the worst groups. A link from the table opens one of the others."""
+"""The number of sections that are open at first, those of the worst groups. A link from the table opens one of the
+others."""
 
+# The colour of a verdict → its CSS class.
 _CLASSES: Final = {CRITICAL: "critical", WARNING: "warning", QUIET: "quiet", GOOD: "good"}
 
 
 def badge(row: LagRow) -> Html:
-    """Return a verdict as a sign and words."""
+    """Return the verdict of a row as an element: a sign and words, in the colour of the verdict."""
     colour, sign, words = verdict_look(row.verdict)
     return el("span", el("i", sign, aria_hidden="true"), words, class_=f"badge {_CLASSES[colour]}")
 
 
 def group_sections(groups: Sequence[LagGroup], folds: Sequence[Fold]) -> tuple[Content, Mapping[str, str]]:
-    """Return the details of the groups that are not OK, and group → the id for links, for each group that is shown.
+    """Return the details of the groups that are not OK.
 
     Args:
-        groups: The groups that are not OK, in the order of the report.
+        groups: The groups that are not OK, the worst first.
         folds: The rows of the table. Groups that share a row there share a section here.
+
+    Returns:
+        The section, None without groups; and the group → the id of its details, for each group that is shown. The
+        table links to these ids.
     """
     if not groups:
         return None, {}
@@ -48,7 +61,7 @@ def group_sections(groups: Sequence[LagGroup], folds: Sequence[Fold]) -> tuple[C
         one = folded.get(group.name) if len(group.topics) == 1 else None
         together.setdefault(group.name if one is None else id(one), []).append(group)
     ids = {group.name: f"g{position}" for position, group in enumerate(groups, start=1)}
-    parts = (_part(found, ids, unfolded=at < UNFOLDED_MAX) for at, found in enumerate(together.values()))
+    parts = (_part(found, ids, unfolded=index < UNFOLDED_MAX) for index, found in enumerate(together.values()))
     shown = within(parts, SECTIONS_BYTES_MAX)
     kept, left = list(together.values())[: len(shown)], list(together.values())[len(shown) :]
     anchors = {group.name: ids[group.name] for found in kept for group in found[:MEMBERS_MAX]}
@@ -59,7 +72,7 @@ def group_sections(groups: Sequence[LagGroup], folds: Sequence[Fold]) -> tuple[C
 
 
 def calm_groups(groups: Sequence[LagGroup]) -> Content:
-    """Return the groups that are OK in a closed section, each with a table of its queues."""
+    """Return a closed section with the groups that are OK, each with its numbers and its queues; None without groups."""
     if not groups:
         return None
     parts = (
@@ -79,6 +92,7 @@ def calm_groups(groups: Sequence[LagGroup]) -> Content:
 
 
 def _left_out(groups: Sequence[LagGroup]) -> Content:
+    """Return the note on groups whose details the page does not show; `groups` are these groups, the worst first."""
     if not groups:
         return None
     return el(
@@ -140,11 +154,12 @@ def _topic(topic: LagTopic) -> Html:
     )
 
 
-def _left(seconds: float) -> str:
+def _until_deletion(seconds: float) -> str:
     return duration(seconds) if seconds else "now: at any moment"
 
 
-# Name of a fact, its column, how to show it, and whether it has a meaning if nothing waits.
+# The name of a fact, its column of LagRow, the function that shows its value, and whether it has a meaning if no message
+# waits.
 _FACTS: Final[tuple[tuple[str, str, Callable[[Any], str], bool], ...]] = (
     ("Messages behind", "lag_messages", count, True),
     ("Time behind", "lag_seconds", duration, False),
@@ -155,19 +170,23 @@ _FACTS: Final[tuple[tuple[str, str, Callable[[Any], str], bool], ...]] = (
     (
         "Deletion of the first in",
         "retention_left_s",
-        _left,
+        _until_deletion,
         False,
     ),
     ("Skew over the queues", "skew", "{:.2f}".format, False),
     ("Consumers connected", "clients", count, True),
 )
 ONE_REASON_MIN: Final = 3
+"""The number of unknown facts with the same reason from which the reason is shown only once."""
 TAGS_MAX: Final = 8
+"""The limit for the tags shown of one row."""
 CLIENTS_MAX: Final = 16
+"""The limit for the clients listed for one row."""
 TIMES: Final = "\N{MULTIPLICATION SIGN}"
 
 
 def _facts(row: LagRow) -> Html:
+    """Return the numbers of a row, each with its name. An unknown one has its reason instead."""
     waits = row.waits
     shown: list[tuple[str, Content]] = []
     unknowns: dict[str, list[str]] = {}
@@ -184,7 +203,6 @@ def _facts(row: LagRow) -> Html:
             shown.append((name, "never, at these rates"))
         elif column != "skew":
             unknowns.setdefault(row.reason(column), []).append(name)
-    # A reason that several unknown facts share is shown once.
     rest = []
     for reason, names in unknowns.items():
         if len(names) < ONE_REASON_MIN:
@@ -209,6 +227,7 @@ def _facts(row: LagRow) -> Html:
 
 
 def _since(row: LagRow) -> Content:
+    """Return the time since which the group is behind, or the time before which it fell behind, or why both are unknown."""
     if row.behind_since is not None:
         return at(row.behind_since)
     at_latest = moment(row.evidence.get("behind_at_latest"))
@@ -239,6 +258,7 @@ def _tags(row: LagRow) -> str:
 
 
 def _queues(topic: LagTopic) -> Content:
+    """Return a closed section with the table of the topic's queues; None if the report has none."""
     if not topic.queues:
         return None
     shown = topic.queues[:QUEUES_MAX]
@@ -249,8 +269,8 @@ def _queues(topic: LagTopic) -> Content:
     left = len(topic.queues) - len(shown)
     more = el("p", f"{plural(left, 'more queue')}, none of them worse, are left out.", class_="note") if left else None
     words = plural(len(topic.queues), "queue")
-    odd = sum(row.verdict != "OK" for row in topic.queues)
-    summary = f"{words}, {f'{odd:,} of them not OK' if odd else 'all OK'}"
+    not_ok = sum(row.verdict != "OK" for row in topic.queues)
+    summary = f"{words}, {f'{not_ok:,} of them not OK' if not_ok else 'all OK'}"
     region = el("div", table, class_="scroll", tabindex=0, role="region", aria_label=f"Queues of {topic.row.topic}")
     return el("details", el("summary", summary), region, more)
 
@@ -290,6 +310,7 @@ def _cell(value: float | None, show: Any) -> Content:
 
 
 def _evidence(evidence: Mapping[str, Any]) -> Content:
+    """Return a closed section with the numbers from which the verdict was made; None if there are none."""
     facts = [(name, value) for name, value in evidence.items() if name != "unknown"]
     if not facts:
         return None

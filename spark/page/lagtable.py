@@ -1,4 +1,8 @@
-"""The table of all groups: one row for each group. Equal groups share a row that the reader can open."""
+"""The table of the lag report: one row for each group and topic, the worst first.
+
+Equal rows (folds.py: same topic, same verdict, and many of them) share a row, which shows ranges. It opens to the rows
+of its groups.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +18,7 @@ from spark.page.markup import Content, Html, el, within
 from spark.page.tables import COLUMNS, overview
 
 TABLE_BYTES_MAX: Final = 450_000
-"""The limit for the size of the table. It leaves out the last rows of the order, which are OK, and counts them."""
+"""The limit for the size of the table's rows. The last rows beyond it are left out, and the page says how many."""
 MEMBERS_MAX: Final = 50
 """The limit for the groups listed in a shared row."""
 
@@ -22,11 +26,11 @@ T = TypeVar("T")
 
 
 def lag_table(folds: Sequence[Fold], *, groups: int, anchors: Mapping[str, str]) -> Html:
-    """Return the section with the table.
+    """Return the section with the table, and above it the number of rows for each verdict.
 
     Args:
-        folds: The folds in the order of the table.
-        groups: The number of groups.
+        folds: The rows of the table, the worst first; see folds.fold.
+        groups: The number of groups in the report.
         anchors: Group → the id of its details on this page. Groups without an id are not linked.
     """
     rows = [row for one in folds for row in one.rows]
@@ -39,7 +43,7 @@ def lag_table(folds: Sequence[Fold], *, groups: int, anchors: Mapping[str, str])
 
 
 def _counts(rows: Sequence[LagRow]) -> Html:
-    """Return the number of rows for each verdict."""
+    """Return the list of verdicts, the worst first, each with its number of rows."""
     counted = Counter(row.verdict for row in rows)
     firsts = {row.verdict: row for row in reversed(rows)}
     return el(
@@ -50,6 +54,7 @@ def _counts(rows: Sequence[LagRow]) -> Html:
 
 
 def _fold_rows(one: Fold, anchors: Mapping[str, str]) -> Html:
+    """Return the row of a single group; or the shared row of equal groups, and one that opens to their own rows."""
     if len(one.rows) == 1:
         return _row(one.worst, anchors.get(one.worst.group))
     worst, members = one.worst, one.rows[:MEMBERS_MAX]
@@ -67,7 +72,7 @@ def _fold_rows(one: Fold, anchors: Mapping[str, str]) -> Html:
             el("td", _range(one, lambda row: row.lag_seconds if row.waits else 0, duration, zero=EMPTY_CELL)),
             el("td", _range(one, lambda row: row.in_rate, rate)),
             el("td", _range(one, lambda row: row.out_rate, rate)),
-            el("td", _gone_range(one)),
+            el("td", _drain_range(one)),
             el("td", _range(_waiting(one), lambda row: row.retention_left_s, duration)),
             class_="many",
         )
@@ -77,13 +82,14 @@ def _fold_rows(one: Fold, anchors: Mapping[str, str]) -> Html:
 
 def _row(row: LagRow, anchor: str | None) -> Html:
     name, topic = el("bdi", row.group), el("span", el("bdi", row.topic), class_="topicname")
-    is_told = row.verdict != "OK" or (row.lag_messages != 0 and not row.waits)
-    why = el("span", row.cause, class_="cause") if is_told and row.cause else None
+    # A row that is OK needs its cause only if messages are behind and none waits: the group's filter rejects them all.
+    shows_cause = row.verdict != "OK" or (row.lag_messages != 0 and not row.waits)
+    why = el("span", row.cause, class_="cause") if shows_cause and row.cause else None
     linked = el("a", name, href=f"#{anchor}") if anchor else name
     if row.drains is False and row.matters:
-        gone: Content = "never"
+        drained_in: Content = "never"
     else:
-        gone = _short(row.drain_eta_s, duration) if row.matters else EMPTY_CELL
+        drained_in = _short(row.drain_eta_s, duration) if row.matters else EMPTY_CELL
     return el(
         "tr",
         el("th", _name(row, [linked, " ", topic, why]), scope="row"),
@@ -91,7 +97,7 @@ def _row(row: LagRow, anchor: str | None) -> Html:
         el("td", _short(row.lag_seconds, duration) if row.waits else EMPTY_CELL),
         el("td", _short(row.in_rate, rate)),
         el("td", _short(row.out_rate, rate)),
-        el("td", gone, title=drained_between(row) or None),
+        el("td", drained_in, title=drained_between(row) or None),
         el("td", _short(row.retention_left_s, duration) if row.waits else EMPTY_CELL),
     )
 
@@ -101,10 +107,12 @@ def _name(row: LagRow, names: Content) -> Html:
 
 
 def _waiting(one: Fold) -> Fold:
+    """Return the rows in which messages wait."""
     return Fold(tuple(row for row in one.rows if row.waits))
 
 
-def _gone_range(one: Fold) -> Content:
+def _drain_range(one: Fold) -> Content:
+    """Return the range of times until the backlogs are consumed, or how many rows never get there."""
     matter = Fold(tuple(row for row in one.rows if row.matters))
     if any(row.drains is False for row in matter.rows):
         never = sum(row.drains is False for row in matter.rows)
@@ -115,7 +123,14 @@ def _gone_range(one: Fold) -> Content:
 def _range(
     one: Fold, value_of: Callable[[LagRow], float | None], show: Callable[[float], str], *, zero: str | None = None
 ) -> Content:
-    """Return the smallest and the greatest known value, and the number of rows whose value is unknown."""
+    """Return the smallest and the greatest known value, and the number of rows whose value is unknown.
+
+    Args:
+        one: The rows.
+        value_of: Returns the value of a row; None if it is unknown.
+        show: Formats a value.
+        zero: The text for the value 0; None to format it as the other values.
+    """
     values = [value_of(row) for row in one.rows]
     known = [value for value in values if value is not None]
     if not values:
@@ -123,8 +138,9 @@ def _range(
     if not known:
         return _short(None, show)
     ends = _distinct(zero if zero is not None and end == 0 else show(end) for end in (min(known), max(known)))
-    lost = len(values) - len(known)
-    return [" to ".join(ends), el("span", f", {lost:,} unknown", class_="unknown") if lost else None]
+    unknown_count = len(values) - len(known)
+    note = el("span", f", {unknown_count:,} unknown", class_="unknown") if unknown_count else None
+    return [" to ".join(ends), note]
 
 
 def _distinct(values: Iterable[T]) -> list[T]:
@@ -132,4 +148,5 @@ def _distinct(values: Iterable[T]) -> list[T]:
 
 
 def _short(value: float | None, show: Callable[[float], str]) -> Content:
+    """Return a value, or the word "unknown" without its reason."""
     return el("span", "unknown", class_="unknown") if value is None else show(value)

@@ -1,8 +1,10 @@
 """Worker processes, which execute runs for the scheduler, one after the other (spark/jobs/worker.py).
 
-A worker has its own session. When the scheduler dies, the kernel sends SIGKILL to the worker. The JVM that the worker
-started ends when its standard input is closed. All output of the worker, of Spark and of the jobs comes through one
-socket. It goes to the log of the run that the worker executes at that time.
+A worker leads its own process session, so a Ctrl-C for the scheduler does not reach it. When the scheduler dies, the
+kernel sends SIGKILL to the worker. The JVM that the worker started ends when its standard input is closed.
+
+All output of the worker, of Spark and of the jobs comes through one socket. It goes to the log of the request that the
+worker executes at that time; output between two requests is discarded. Requests and answers use another socket.
 """
 
 import asyncio
@@ -26,17 +28,19 @@ from gantry.cli.stack.processes import (
 TERM_TIMEOUT_S: Final = 3.0
 """The time from SIGTERM to SIGKILL."""
 POLL_S: Final = 0.05
+"""The time between two checks whether the processes have ended."""
 COPIED_AT_ONCE_BYTES: Final = 64 * 1024
 
 
 class Worker:
-    """One worker process.
+    """One worker process, made by start_worker.
 
     Attributes:
         pid: The process id.
-        runs: The number of runs that the worker was given.
+        runs: The number of calls of `do`.
 
-    Concurrency: only the event loop's thread uses it.
+    Concurrency: only the event loop's thread uses it. One request at a time: `do`, `get_ready` or `record`. After a
+    cancelled request, end or kill the worker, because its answer may still come.
     """
 
     def __init__(
@@ -61,7 +65,7 @@ class Worker:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the worker can get a run: it is alive and has not closed its socket."""
+        """Whether the worker can get a request: it is alive and has not closed its socket."""
         return self._process.returncode is None and not self._answers.at_eof()
 
     async def do(self, job: str, arguments: Sequence[str], log: Path) -> int | None:
@@ -70,32 +74,39 @@ class Worker:
         Args:
             job: The name of the job.
             arguments: The arguments of the job's command line.
-            log: The file for the output of the run.
+            log: The file for the output of the run. A file with this name is overwritten.
 
         Returns:
-            The exit code that the worker reports; None if it ended without a report.
+            The exit code of the job. Only after 0 can the worker get another request. None if the worker ended without
+            an answer; `wait` then returns its own exit code.
 
         Raises:
-            OSError: The file can't be written.
+            OSError: The log can't be written.
         """
         self.runs += 1
         return await self._ask({"job": job, "arguments": list(arguments)}, log)
 
     async def get_ready(self, job: str, arguments: Sequence[str], log: Path) -> int | None:
-        """Let the worker open the session that runs of a job need. Returns and raises as `do`."""
+        """Let the worker open its Spark session and rehearse a job, so that the job's next run starts faster.
+
+        Args:
+            job: The name of the job.
+            arguments: The arguments that all runs of the job share.
+            log: As for `do`, which also has the results and errors.
+        """
         return await self._ask({"ready_for": job, "arguments": list(arguments)}, log)
 
     async def record(self, folder: str, log: Path) -> int | None:
-        """Let the worker make the archive of Spark's classes, if it is missing. Returns and raises as `do`.
+        """Let the worker make the archive of Spark's classes in a folder, if it is missing.
 
-        Afterwards the worker can't execute runs.
+        Afterwards, end the worker: it can't execute runs. For `log`, results and errors see `do`.
         """
         return await self._ask({"record": folder}, log)
 
     async def _ask(self, request: Mapping[str, object], log: Path) -> int | None:
         log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("wb") as said:
-            self._log = said
+        with log.open("wb") as file:
+            self._log = file
             try:
                 self._requests.write(json.dumps(request).encode() + b"\n")
                 answer = await self._answers.readline()
@@ -112,7 +123,7 @@ class Worker:
         return code
 
     async def wait(self) -> int:
-        """Wait for the end of the process; return its exit code."""
+        """Wait for the end of the process; return its exit code, negative if a signal ended it."""
         return await self._process.wait()
 
     async def end(self) -> None:
@@ -131,7 +142,7 @@ class Worker:
         await self._process.wait()
 
     def kill(self) -> None:
-        """Kill the process and everything it has started, and close the socket of its output."""
+        """Send SIGKILL to the process and everything it has started, and close the socket of its output."""
         if self._process.returncode is None:
             kill_all(family(self.pid))
         signal_group(self.pid, signal.SIGKILL)
@@ -160,7 +171,11 @@ class Worker:
 
 
 async def start_worker(command: Sequence[str], environment: Mapping[str, str]) -> Worker:
-    """Start a worker; its command line gets the descriptor of its socket as the last argument.
+    """Start a worker.
+
+    Args:
+        command: The command line. The descriptor of the socket for requests is appended as its last argument.
+        environment: The environment variables of the worker.
 
     Raises:
         OSError: The worker can't be started.
