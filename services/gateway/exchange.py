@@ -2,10 +2,12 @@
 
 uvicorn's `RequestResponseCycle` writes head and body of an answer separately. This costs one more system call, and wakes
 the caller for half an answer. It also creates an event and a timer for each request. An `Exchange` writes an answer at
-once, and a request whose body came with its head does not wait. Nearly all requests do.
+once, and a request whose body came with its head does not wait. Nearly all requests do. An answer in several pieces,
+such as Starlette's response with a file, is written piece by piece.
 """
 
 import asyncio
+import math
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
@@ -14,7 +16,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from gantry.runtime.telemetry import logger
-from services.gateway.asgi.answer import REST
+from services.gateway.asgi.answer import REST, Headers
 from services.gateway.errors import ProblemError
 
 log = logger("gateway.exchange")
@@ -23,6 +25,7 @@ log = logger("gateway.exchange")
 UNREAD_BYTES_MAX: Final = 64 * 1024
 _NO_BODY_STATUSES: Final = (204, 304)
 _TOO_LARGE: Final = 413
+_CHUNKED: Final = (b"transfer-encoding", b"chunked")
 _FAULT: Final = b"Internal Server Error"
 _FAULT_HEADERS: Final = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(_FAULT))]
 
@@ -57,6 +60,7 @@ class Exchange:
         "_connection",
         "_expects_continue",
         "_has_news",
+        "_left_bytes",
         "_more_body",
         "_parts",
         "_problem",
@@ -80,6 +84,7 @@ class Exchange:
         self._waiter: asyncio.Future[None] | None = None
         self._problem: ProblemError | None = None
         self._start: dict[str, Any] | None = None
+        self._left_bytes: float | None = None
         self.keep_alive = keep_alive
         self.disconnected = False
         self.response_complete = False
@@ -126,12 +131,12 @@ class Exchange:
             await app(self.scope, self.receive, self.send)
         except Exception:  # boundary: of a request; the middleware has handled the errors that it expects.
             log.exception("the application failed")
-            if not self.response_complete and not self.disconnected:
+            if not self.response_complete and not self.disconnected and self._left_bytes is None:
                 self.keep_alive = False
                 self._answer(500, _FAULT_HEADERS, _FAULT)
         finally:
             if not self.response_complete:
-                # The request was cancelled, or its caller has gone.
+                # The request was cancelled, its caller has gone, or its answer broke off.
                 self._connection.transport.close()
             self._problem = None  # Raised, it refers to this exchange.
 
@@ -168,7 +173,7 @@ class Exchange:
         return {"type": "http.request", "body": body, "more_body": self._more_body}
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Send the head of the answer, then its body in one piece.
+        """Send the head of the answer, then its body in one piece or in several.
 
         Returns once the socket has taken nearly all bytes, or the caller has gone. Removes the body from the message.
         """
@@ -177,21 +182,72 @@ class Exchange:
             self._start = message
             return
         assert not self.response_complete, "an answer is given once"
-        assert not message.get("more_body"), "an answer is one piece"
         flow = self._connection.flow
         if flow.write_paused and not self.disconnected:
             await flow.drain()
-        if not self.disconnected:
-            self._answer(self._start["status"], self._start["headers"], message.pop("body"), message.pop(REST, ()))
-            if flow.write_paused:
-                await flow.drain()
+        body, more = message.pop("body", b""), message.get("more_body", False)
+        if more:
+            # A source that always has the next piece at hand must not keep the loop to itself, nor miss that it is
+            # cancelled once the caller has gone.
+            await asyncio.sleep(0)
+        if self.disconnected:
+            return
+        if more or self._left_bytes is not None:
+            self._write_piece(self._start["status"], self._start["headers"], body, is_last=not more)
+        else:
+            self._answer(self._start["status"], self._start["headers"], body, message.pop(REST, ()))
+        if flow.write_paused:
+            await flow.drain()
 
     # Inside
 
-    def _answer(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes, rest: Sequence[bytes] = ()) -> None:
+    def _answer(self, status: int, headers: Headers, body: bytes, rest: Sequence[bytes] = ()) -> None:
         connection = self._connection
+        head, has_body = self._head(status, headers)
+        self.response_complete = True
+        if rest and has_body:
+            connection.transport.writelines([b"%b\r\n%b" % (head, body), *rest])
+        else:
+            connection.transport.write(b"%b\r\n%b" % (head, body) if has_body else head + b"\r\n")
+        connection.exchange_done(keep_alive=self.keep_alive)
+
+    def _write_piece(self, status: int, headers: Headers, piece: bytes, *, is_last: bool) -> None:
+        """Write one piece of an answer, the first one together with the head.
+
+        A caller knows the end of an answer by its Content-Length, by its last chunk, or, with HTTP/1.0, by the end of
+        the connection.
+        """
+        transport = self._connection.transport
+        if self._left_bytes is None:
+            length = next((value for name, value in headers if name == b"content-length"), None)
+            self._left_bytes = math.inf if length is None else int(length)
+            if length is None and self.scope["http_version"] == "1.1":
+                headers = [*headers, _CHUNKED]
+            head, has_body = self._head(status, headers)
+            if not has_body:
+                self._left_bytes = 0
+            transport.write(head + b"\r\n")
+        is_chunked = self._left_bytes == math.inf and self.scope["http_version"] == "1.1"
+        # A file may grow while it is sent. More bytes than announced would be read as the next answer.
+        if len(piece) > self._left_bytes:
+            piece = piece[: int(self._left_bytes)]
+        self._left_bytes -= len(piece)
+        if piece:
+            transport.write(b"%x\r\n%b\r\n" % (len(piece), piece) if is_chunked else piece)
+        if not is_last:
+            return
+        if is_chunked:
+            transport.write(b"0\r\n\r\n")
+        elif self._left_bytes != math.inf and self._left_bytes > 0:
+            # `run` closes the connection: the only way to say that the answer is not whole.
+            return
+        self.response_complete = True
+        self._connection.exchange_done(keep_alive=self.keep_alive)
+
+    def _head(self, status: int, headers: Headers) -> tuple[bytes, bool]:
+        """Return the head of an answer without its last line end, and whether a body follows."""
         lines = [STATUS_LINE[status]]
-        lines += [b"%b: %b\r\n" % header for header in connection.default_headers]
+        lines += [b"%b: %b\r\n" % header for header in self._connection.default_headers]
         lines += [b"%b: %b\r\n" % header for header in headers]
         if self._more_body and (status == _TOO_LARGE or self._expects_continue):
             # The body may be endless, or may never come, so its bytes could not be told from the next request.
@@ -201,13 +257,7 @@ class Exchange:
         head = b"".join(lines)
         # With a line end within a header, the author of the header could write an answer of their own.
         assert head.count(b"\n") == head.count(b"\r") == len(lines), "a header holds a line end"
-        has_body = self.scope["method"] != "HEAD" and status not in _NO_BODY_STATUSES
-        self.response_complete = True
-        if rest and has_body:
-            connection.transport.writelines([b"%b\r\n%b" % (head, body), *rest])
-        else:
-            connection.transport.write(b"%b\r\n%b" % (head, body) if has_body else head + b"\r\n")
-        connection.exchange_done(keep_alive=self.keep_alive)
+        return head, self.scope["method"] != "HEAD" and status not in _NO_BODY_STATUSES
 
     def _wake(self) -> None:
         assert self._waiter is not None

@@ -122,7 +122,7 @@ class RequestMiddleware:
             self._begin(call, started_ms, message["status"])
             message["headers"] = [*message["headers"], *self._headers(call)]
         else:
-            call.sent_bytes += len(message["body"]) + sum(map(len, message.get(REST, ())))
+            call.sent_bytes += len(message.get("body", b"")) + sum(map(len, message.get(REST, ())))
         await send(message)
 
     def _begin(self, call: Call, started_ms: int, status: int) -> None:
