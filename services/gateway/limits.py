@@ -4,9 +4,10 @@
 are fixed by the contract instead (settings.py, ws/limits.py).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 from gantry.runtime.clock import Clock, SystemClock
 from services.gateway.bodies import Bodies
@@ -23,6 +24,48 @@ PUBLIC_UNSENT_BYTES_MAX: Final = 32 * 1024 * 1024
 UNSENT_BYTES_FREE: Final = 4 * 1024
 RESULT_BYTES: Final = 512
 """Bytes counted for each message in the answer to a batch until the answer is known; longer than most."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaUsage:
+    """A quota, and the amount that one holder uses of it.
+
+    Attributes:
+        scope: `KEY` or `ADDRESS`: kind of the holder.
+        name: Name of the resource.
+        used: Amount that the holder has now.
+        each_max: Limit of each holder.
+        total_max: Limit of all holders together.
+    """
+
+    scope: str
+    name: str
+    used: int
+    each_max: int
+    total_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class RateUsage:
+    """A rate, and the requests that one holder has left.
+
+    Attributes:
+        scope: `KEY` or `ADDRESS`: kind of the holder.
+        per_s: Limit in a second; None if there is none.
+        left: Requests that the holder has left; None if there is no limit.
+    """
+
+    scope: str
+    per_s: int | None
+    left: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The usage of all quotas and rates by one caller."""
+
+    quotas: Sequence[QuotaUsage]
+    rates: Sequence[RateUsage]
 
 
 class Limits:
@@ -99,24 +142,28 @@ class Limits:
         """Return the count of an answer to a key, or, without a key, to an address."""
         return Unsent(self.address_unsent_bytes, address) if key is None else Unsent(self.unsent_bytes, key)
 
-    def view(self, holders: Mapping[str, str], now_ms: int) -> dict[str, Any]:
-        """Return the limits and the usage of each of these holders, by scope, as `/v1/limits` shows them."""
-        shown: dict[str, Any] = {scope: {} for scope in holders}
-        for quota in self.quotas:
-            holder = holders[quota.scope]
-            shown[quota.scope][quota.name] = {
-                "max": quota.each_max,
-                "used": quota.held_by(holder),
-                "all_max": quota.total_max,
-            }
-        for scope, holder in holders.items():
-            rate = self.rates.get(scope)
-            shown[scope]["requests_per_s"] = (
-                {"max": None, "left": None}
-                if rate is None
-                else {"max": rate.per_s, "left": rate.allowance(holder, now_ms).left}
-            )
-        return shown
+    def usage(self, holders: Mapping[str, str], now_ms: int) -> Usage:
+        """Return the usage of a caller.
+
+        Args:
+            holders: The caller's holder for each scope.
+            now_ms: Monotonic time in ms.
+        """
+        return Usage(
+            [
+                QuotaUsage(
+                    quota.scope, quota.name, quota.held_by(holders[quota.scope]), quota.each_max, quota.total_max
+                )
+                for quota in self.quotas
+            ],
+            [self._rate_usage(scope, holder, now_ms) for scope, holder in holders.items()],
+        )
+
+    def _rate_usage(self, scope: str, holder: str, now_ms: int) -> RateUsage:
+        rate = self.rates.get(scope)
+        if rate is None:
+            return RateUsage(scope, None, None)
+        return RateUsage(scope, rate.per_s, rate.allowance(holder, now_ms).left)
 
 
 class Unsent:

@@ -18,6 +18,7 @@ from services.gateway.schemas.keys import NewKey
 from services.gateway.schemas.rights import ALL_RIGHTS, Rights
 from services.gateway.usecases.keys import Keys
 from services.gateway.usecases.metadata import Metadata
+from services.gateway.views.keys import key_view
 
 
 def store(database: Database | None, folder: Path, *, keep: bool = False) -> tuple[KeyStore, KeyRing]:
@@ -123,7 +124,7 @@ async def test_keys_created_and_revoked_while_others_are_read_stay_so(database, 
 
     async def touch_late(repository: KeyRepository, last_used: Any) -> None:
         # The keys have been read, and calls continue meanwhile.
-        keys.remove(old["id"])
+        keys.remove(old.row.id)
         keys.add(KeyRecord("key-new", digest_of("gk_new"), "new", ALL_RIGHTS))
         await touch(repository, last_used)
 
@@ -131,7 +132,7 @@ async def test_keys_created_and_revoked_while_others_are_read_stay_so(database, 
     assert await made.refresh()
     assert keys.authenticate("Bearer gk_new").key_id == "key-new"
     with pytest.raises(ProblemError):
-        keys.authenticate(f"Bearer {old['key']}")
+        keys.authenticate(f"Bearer {old.secret}")
 
 
 async def test_a_restart_without_postgres_knows_the_keys(database, tmp_path):
@@ -169,18 +170,18 @@ async def test_if_two_admins_revoke_each_other_one_stays(own_postgres, tmp_path)
     rights = Rights(admin=True)
     try:
         for _ in range(5):
-            made = [(await admins[0].create(NewKey("n", rights), Actor("test")))["id"] for _ in range(2)]
-            for item in (await admins[0].page(cursor=None, limit=100, revoked=False))["items"]:
-                if item["id"] not in made:
-                    await admins[0].revoke(item["id"], Actor("test"))
+            made = [(await admins[0].create(NewKey("n", rights), Actor("test"))).row.id for _ in range(2)]
+            for row in (await admins[0].page(cursor=None, limit=100, revoked=False)).items:
+                if row.id not in made:
+                    await admins[0].revoke(row.id, Actor("test"))
             told = await asyncio.gather(
                 admins[0].revoke(made[1], Actor(made[0])),
                 admins[1].revoke(made[0], Actor(made[1])),
                 return_exceptions=True,
             )
             assert sorted(getattr(error, "status", 204) for error in told) == [204, 409], told
-            [left] = (await admins[0].page(cursor=None, limit=100, revoked=False))["items"]
-            assert left["rights"].admin
+            [left] = (await admins[0].page(cursor=None, limit=100, revoked=False)).items
+            assert key_view(left)["rights"].admin
     finally:
         for database in databases:
             await database.close()
@@ -189,8 +190,8 @@ async def test_if_two_admins_revoke_each_other_one_stays(own_postgres, tmp_path)
 async def test_all_keys_revoked_at_once_leave_one_admin(own_postgres, tmp_path):
     database = Database.open(own_postgres.url, clock=SystemClock())
     admin = key_admin(database, tmp_path)
-    made = [(await admin.create(NewKey("n", Rights(admin=True)), Actor("test")))["id"] for _ in range(8)]
-    plain = (await admin.create(NewKey("n", Rights(metrics=True)), Actor("test")))["id"]
+    made = [(await admin.create(NewKey("n", Rights(admin=True)), Actor("test"))).row.id for _ in range(8)]
+    plain = (await admin.create(NewKey("n", Rights(metrics=True)), Actor("test"))).row.id
     try:
         told = await asyncio.gather(
             *(admin.revoke(key_id, Actor("test")) for key_id in [*made, plain]), return_exceptions=True

@@ -17,6 +17,8 @@ from services.gateway.schemas.reading import read_json
 from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.reports import objectives as usecase
 from services.gateway.usecases.reports.objectives import Objectives
+from services.gateway.views.objectives import objective_view
+from services.gateway.views.page import page_view
 
 ALICE = Actor("k-alice", "req-1")
 FUTURE = "2126-01-01T00:00:00.000Z"
@@ -41,27 +43,27 @@ def change(**fields: Any) -> ObjectiveChange:
 
 async def test_an_objective_is_created_changed_field_by_field_and_removed(objectives, database):
     made = await objectives.put("G", None, change(max_lag_seconds=60), ANYTHING, ALICE)
-    assert made.created
-    assert made.view | {"updated_at": None} == {
+    assert made.is_new
+    assert objective_view(made.objective) | {"updated_at": None} == {
         "group": "G", "topic": None, "max_lag_seconds": 60.0, "max_lag_messages": None, "ignore": False,
         "ignore_until": None, "reason": None, "updated_at": None,
     }  # fmt: skip
-    changed = await objectives.put(
-        "G", None, change(ignore=True, ignore_until=FUTURE, reason="moves"), Expectation(version=made.version), ALICE
-    )
-    assert not changed.created
-    assert (changed.view["max_lag_seconds"], changed.view["ignore_until"]) == (60.0, FUTURE)
+    wanted = change(ignore=True, ignore_until=FUTURE, reason="moves")
+    changed = await objectives.put("G", None, wanted, Expectation(version=made.objective.version), ALICE)
+    assert not changed.is_new
+    view = objective_view(changed.objective)
+    assert (view["max_lag_seconds"], view["ignore_until"]) == (60.0, FUTURE)
     same = await objectives.put("G", None, change(ignore=True), ANYTHING, ALICE)
-    assert same.etag == changed.etag
+    assert same.objective == changed.objective
     # Without "ignored" there is no end of the period.
-    heard = await objectives.put("G", None, change(ignore=False, max_lag_seconds=None), ANYTHING, ALICE)
-    assert (heard.view["ignore_until"], heard.view["max_lag_seconds"], heard.view["reason"]) == (None, None, "moves")
-    assert (await objectives.get("G", None)).etag == heard.etag
+    heard = (await objectives.put("G", None, change(ignore=False, max_lag_seconds=None), ANYTHING, ALICE)).objective
+    assert (heard.ignore_until, heard.max_lag_seconds, heard.reason) == (None, None, "moves")
+    assert await objectives.get("G", None) == heard
     await objectives.delete("G", None, Expectation(version=heard.version), ALICE)
     with pytest.raises(ProblemError, match=r"there is no objective of group G$"):
         await objectives.get("G", None)
     again = await objectives.put("G", None, change(), ANYTHING, ALICE)
-    assert again.version > heard.version
+    assert again.objective.version > heard.version
     async with database.transaction() as session:
         trail = await AuditRepository(session).page(kind="objective", name="G")
     assert [row.action.partition(".")[2] for row in trail] == ["create", "delete", "change", "change", "create"]
@@ -73,11 +75,11 @@ async def test_a_topic_may_have_its_own_objective_and_all_are_listed_page_by_pag
         await objectives.put(group, topic, change(max_lag_messages=5), ANYTHING, ALICE)
     found, cursor = [], None
     for _ in range(5):
-        page = await objectives.page(group=None, cursor=cursor, limit=1)
+        page = page_view(await objectives.page(group=None, cursor=cursor, limit=1), objective_view)
         found += [(item["group"], item["topic"]) for item in page["items"]]
         cursor = page["next_cursor"]
     assert (found, cursor) == ([("A", None), ("A", "%RETRY%A"), ("A", "T"), ("B", "T")], None)
-    assert len((await objectives.page(group="A", cursor=None, limit=100))["items"]) == 3
+    assert len((await objectives.page(group="A", cursor=None, limit=100)).items) == 3
     with pytest.raises(ProblemError, match=r"of group B$"):
         await objectives.delete("B", None, ANYTHING, ALICE)
     with pytest.raises(InvalidValueError, match="cursor"):
@@ -111,13 +113,13 @@ async def test_preconditions_are_checked(objectives):
     with pytest.raises(ProblemError, match="If-None-Match"):
         await objectives.put("G", None, change(ignore=True), Expectation(exists=False), ALICE)
     with pytest.raises(ProblemError, match="If-Match"):
-        await objectives.delete("G", None, Expectation(version=made.version + 1), ALICE)
+        await objectives.delete("G", None, Expectation(version=made.objective.version + 1), ALICE)
 
 
 async def test_the_number_of_objectives_is_limited(objectives, monkeypatch):
     monkeypatch.setattr(usecase, "OBJECTIVES_MAX", 1)
     await objectives.put("G", None, change(), ANYTHING, ALICE)
-    assert (await objectives.put("G", None, change(ignore=True), ANYTHING, ALICE)).view["ignore"]
+    assert (await objectives.put("G", None, change(ignore=True), ANYTHING, ALICE)).objective.ignore
     with pytest.raises(ProblemError, match="which is the limit"):
         await objectives.put("G", "T", change(), ANYTHING, ALICE)
 
@@ -127,9 +129,9 @@ async def test_ignoring_again_after_the_end_of_the_period_has_no_end(objectives,
     async with database.transaction() as session:
         await session.execute(text("UPDATE lag_objectives SET ignore_until = now()"))
     other = await objectives.put("G", None, change(max_lag_seconds=60), ANYTHING, ALICE)
-    assert other.view["ignore_until"] is not None
-    again = await objectives.put("G", None, change(ignore=True), ANYTHING, ALICE)
-    assert (again.view["ignore"], again.view["ignore_until"], again.view["reason"]) == (True, None, "moves")
+    assert other.objective.ignore_until is not None
+    again = (await objectives.put("G", None, change(ignore=True), ANYTHING, ALICE)).objective
+    assert (again.ignore, again.ignore_until, again.reason) == (True, None, "moves")
 
 
 async def test_an_expired_ignore_period_has_no_effect(objectives, database):

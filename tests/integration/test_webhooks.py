@@ -21,7 +21,7 @@ from gantry.model.errors import InvalidValueError
 from gantry.runtime.clock import SystemClock
 from services.gateway.db.engine import Database
 from services.gateway.db.repositories import Actor, AuditRepository
-from services.gateway.db.webhooks import Claimed, DeliveryRepository
+from services.gateway.db.webhooks import Claimed, Delivery, DeliveryRepository
 from services.gateway.errors import ProblemError
 from services.gateway.schemas.webhooks import NewWebhook, WebhookChange, make_secret
 from services.gateway.usecases.alerts import sender
@@ -30,6 +30,8 @@ from services.gateway.usecases.alerts.delivery import Resolver, SendPolicy, Webh
 from services.gateway.usecases.alerts.listing import Alerts
 from services.gateway.usecases.alerts.webhooks import Webhooks
 from services.gateway.usecases.metadata import Metadata
+from services.gateway.views.alerts import event_view
+from services.gateway.views.webhooks import delivery_body, delivery_view, new_webhook_view, webhook_view
 from spark.postgres import Connection
 from tests.support.postgres import PostgresServer
 from tests.support.reports import report_tables
@@ -56,7 +58,7 @@ async def pooled(postgres: PostgresServer, connection: Connection) -> AsyncItera
 
 @pytest.fixture
 def webhooks(pooled: Database) -> Webhooks:
-    return Webhooks(Metadata(pooled), clock=SystemClock(), networks=LOOPBACK)
+    return Webhooks(Metadata(pooled), clock=SystemClock(), networks=LOOPBACK, render=delivery_body)
 
 
 @asynccontextmanager
@@ -81,11 +83,11 @@ def event(connection: Connection, group: str, verdict: str = "LAGGING", old: str
     )
 
 
-async def until_ended(webhooks: Webhooks, webhook: str, count: int = 1) -> list[dict[str, Any]]:
+async def until_ended(webhooks: Webhooks, webhook: UUID, count: int = 1) -> list[Delivery]:
     async with asyncio.timeout(20):
         while True:
-            found = await webhooks.deliveries(webhook, status=None, cursor=None, limit=1_000)
-            ended = [item for item in found["items"] if item["status"] != "pending"]
+            found = await webhooks.deliveries(str(webhook), status=None, cursor=None, limit=1_000)
+            ended = [item for item in found.items if item.status != "pending"]
             if len(ended) >= count:
                 return ended
             await asyncio.sleep(0.02)
@@ -118,28 +120,29 @@ async def test_a_failed_delivery_is_retried_with_the_same_id(pooled, webhooks, c
     async with Receiver([500, 302, hangs]) as receiver, sending(pooled, timeout_ms=200):
         made = await webhooks.create(NewWebhook(url=receiver.url), ALICE)
         event(connection, "PRICING")
-        [ended] = await until_ended(webhooks, made["id"])
-    assert (ended["status"], ended["attempts"], ended["last_status"], ended["last_error"]) == (
+        [ended] = await until_ended(webhooks, made.id)
+    assert (ended.status, ended.attempts, ended.last_status, ended.last_error) == (
         "delivered",
         4,
         204,
         None,
     )
-    assert ended["finished_at"] is not None
-    assert {request.id for request in receiver.received} == {ended["id"]}
+    assert ended.finished_at is not None
+    assert {request.id for request in receiver.received} == {str(ended.id)}
     assert len(receiver.received) == 4
     for request in receiver.received:
-        check_signature(made["secret"], request)
+        check_signature(made.secret, request)
     told = json.loads(receiver.received[0].body)
     assert told["type"] == "alert.opened"
-    listed = (await Alerts(Metadata(pooled)).events_page(group="PRICING", topic="T", cursor=None, limit=10))["items"]
+    page = await Alerts(Metadata(pooled)).events_page(group="PRICING", topic="T", cursor=None, limit=10)
+    listed = [event_view(event) for event in page.items]
     assert [told["data"]] == listed
-    assert (ended["event"], told["timestamp"]) == (listed[0]["id"], listed[0]["at"])
+    assert (str(ended.event_id), told["timestamp"]) == (listed[0]["id"], listed[0]["at"])
 
 
 async def test_each_event_goes_once_to_the_webhooks_that_select_it(pooled, webhooks, connection):
     async def make(**fields: Any) -> str:
-        return (await webhooks.create(NewWebhook(url="http://127.0.0.1:1/", **fields), ALICE))["id"]
+        return str((await webhooks.create(NewWebhook(url="http://127.0.0.1:1/", **fields), ALICE)).id)
 
     names = {
         await make(): "all",
@@ -174,9 +177,9 @@ async def test_two_senders_deliver_every_event_once(pooled, webhooks, connection
         for number in range(40):
             event(connection, f"G{number}")
         async with sending(pooled, senders=2):
-            ended = await until_ended(webhooks, made["id"], 40)
-    assert {item["status"] for item in ended} == {"delivered"}
-    assert {item["attempts"] for item in ended} == {1}
+            ended = await until_ended(webhooks, made.id, 40)
+    assert {item.status for item in ended} == {"delivered"}
+    assert {item.attempts for item in ended} == {1}
     assert len({request.id for request in receiver.received}) == len(receiver.received) == 40
 
 
@@ -205,20 +208,20 @@ async def test_another_sender_takes_over_from_one_killed_before_it_wrote_the_res
             [[status, attempts]] = connection.execute("SELECT status, attempts FROM webhook_deliveries").fetchall()
             assert (status, attempts) == ("pending", 1)
             async with sending(pooled):
-                [ended] = await until_ended(webhooks, made["id"])
+                [ended] = await until_ended(webhooks, made.id)
         finally:
             process.kill()
             process.wait()
-    assert (ended["status"], ended["attempts"]) == ("delivered", 2)
-    assert [request.id for request in receiver.received] == [ended["id"]] * 2
+    assert (ended.status, ended.attempts) == ("delivered", 2)
+    assert [request.id for request in receiver.received] == [str(ended.id)] * 2
     for request in receiver.received:
-        check_signature(made["secret"], request)
+        check_signature(made.secret, request)
 
 
 async def test_a_sender_whose_lease_has_expired_writes_no_result(pooled, webhooks, connection):
     """The sender that took the delivery over writes its result."""
     made = await webhooks.create(NewWebhook(url="http://127.0.0.1:1/"), ALICE)
-    await webhooks.test(made["id"])
+    await webhooks.test(str(made.id))
     day, none = timedelta(days=1), timedelta(0)
 
     async def claim(lease: timedelta) -> list[Claimed]:
@@ -237,33 +240,33 @@ async def test_a_sender_whose_lease_has_expired_writes_no_result(pooled, webhook
         await DeliveryRepository(session).delivered(second, 200)
         await DeliveryRepository(session).failed(first, 500, "late", pause=none, give_up=day)
         await DeliveryRepository(session).failed(second, 500, "twice", pause=none, give_up=day)
-    [ended] = await until_ended(webhooks, made["id"])
-    assert (ended["status"], ended["last_status"], ended["last_error"]) == ("delivered", 200, None)
+    [ended] = await until_ended(webhooks, made.id)
+    assert (ended.status, ended.last_status, ended.last_error) == ("delivered", 200, None)
 
 
 async def test_a_delivery_expires_and_keeps_its_last_error(pooled, webhooks, connection):
     async with Receiver([503] * 1_000) as receiver, sending(pooled, give_up_ms=300):
         made = await webhooks.create(NewWebhook(url=receiver.url), ALICE)
         event(connection, "PRICING")
-        [ended] = await until_ended(webhooks, made["id"])
-    assert (ended["status"], ended["last_status"], ended["last_error"]) == ("failed", 503, "the webhook answered 503")
-    assert ended["attempts"] == len(receiver.received) > 1
-    assert ended["next_attempt_at"] is None
+        [ended] = await until_ended(webhooks, made.id)
+    assert (ended.status, ended.last_status, ended.last_error) == ("failed", 503, "the webhook answered 503")
+    assert ended.attempts == len(receiver.received) > 1
+    assert delivery_view(ended)["next_attempt_at"] is None
 
 
 async def test_a_disabled_webhook_gets_nothing_and_its_deliveries_expire(pooled, webhooks, connection):
     async with Receiver() as receiver, sending(pooled):
         made = await webhooks.create(NewWebhook(url=receiver.url), ALICE)
-        await webhooks.change(made["id"], WebhookChange(enabled=False), ALICE)
+        await webhooks.change(str(made.id), WebhookChange(enabled=False), ALICE)
         with pytest.raises(ProblemError, match="is not enabled"):
-            await webhooks.test(made["id"])
+            await webhooks.test(str(made.id))
         connection.execute(
             "INSERT INTO webhook_deliveries (webhook_id, body, created_at) VALUES (%s, '{}', now() - interval '2 days')",
-            (made["id"],),
+            (made.id,),
         )
-        [ended] = await until_ended(webhooks, made["id"])
-    assert (ended["status"], ended["attempts"], receiver.received) == ("failed", 0, [])
-    assert "was not enabled" in ended["last_error"]
+        [ended] = await until_ended(webhooks, made.id)
+    assert (ended.status, ended.attempts, receiver.received) == ("failed", 0, [])
+    assert "was not enabled" in ended.last_error
 
 
 async def test_a_silent_receiver_does_not_delay_others(pooled, webhooks, connection):
@@ -281,10 +284,10 @@ async def test_a_silent_receiver_does_not_delay_others(pooled, webhooks, connect
         await slow.until(4)
         for _ in range(10):
             event(connection, "QUICK")
-        await until_ended(webhooks, made["id"], 10)
+        await until_ended(webhooks, made.id, 10)
         assert len(slow.received) == 4
         released.set()
-        await until_ended(webhooks, stuck["id"], 6)
+        await until_ended(webhooks, stuck.id, 6)
 
 
 async def test_many_silent_receivers_do_not_delay_others(pooled, webhooks, connection, monkeypatch):
@@ -306,7 +309,7 @@ async def test_many_silent_receivers_do_not_delay_others(pooled, webhooks, conne
         for _ in range(10):
             event(connection, "QUICK")
         async with asyncio.timeout(5):
-            await until_ended(webhooks, made["id"], 10)
+            await until_ended(webhooks, made.id, 10)
         # They take turns: in twice as many attempts as there are webhooks, each had some.
         counted = "SELECT webhook_id, sum(attempts) FROM webhook_deliveries WHERE status = 'pending' GROUP BY 1"
         before = dict(connection.execute(counted).fetchall())
@@ -320,44 +323,43 @@ async def test_many_silent_receivers_do_not_delay_others(pooled, webhooks, conne
 async def test_a_test_is_delivered_like_an_event(pooled, webhooks):
     async with Receiver() as receiver, sending(pooled):
         made = await webhooks.create(NewWebhook(url=receiver.url, groups=("NONE",)), ALICE)
-        asked = await webhooks.test(made["id"])
-        [ended] = await until_ended(webhooks, made["id"])
-    assert (asked["status"], asked["event"], ended["id"]) == ("pending", None, asked["id"])
+        asked = await webhooks.test(str(made.id))
+        [ended] = await until_ended(webhooks, made.id)
+    assert (asked.status, asked.event_id, ended.id) == ("pending", None, asked.id)
     [request] = receiver.received
-    check_signature(made["secret"], request)
+    check_signature(made.secret, request)
     assert json.loads(request.body)["type"] == "test"
 
 
 async def test_webhooks_are_created_changed_listed_and_deleted(webhooks, pooled, connection, monkeypatch):
     made = await webhooks.create(NewWebhook(url="https://hooks.example/a"), ALICE)
     other = await webhooks.create(NewWebhook(url="https://hooks.example/b", secret=make_secret()), ALICE)
-    assert made["secret"].startswith("whsec_")
-    shown = {name: value for name, value in made.items() if name != "secret"}
-    assert await webhooks.get(made["id"]) == shown
-    changed = await webhooks.change(made["id"], WebhookChange(groups=("A*",), secret=make_secret()), ALICE)
-    assert (changed["groups"], changed["url"], "secret" in changed) == (["A*"], made["url"], False)
+    assert made.secret.startswith("whsec_")
+    shown = {name: value for name, value in new_webhook_view(made).items() if name != "secret"}
+    assert webhook_view(await webhooks.get(str(made.id))) == shown
+    wanted = WebhookChange(groups=("A*",), secret=make_secret())
+    changed = webhook_view(await webhooks.change(str(made.id), wanted, ALICE))
+    assert (changed["groups"], changed["url"], "secret" in changed) == (["A*"], made.url, False)
     first = await webhooks.page(cursor=None, limit=1)
-    second = await webhooks.page(cursor=first["next_cursor"], limit=1)
-    assert {item["id"] for item in first["items"] + second["items"]} == {made["id"], other["id"]}
+    second = await webhooks.page(cursor=first.next_cursor, limit=1)
+    assert {item.id for item in [*first.items, *second.items]} == {made.id, other.id}
     monkeypatch.setattr(usecase, "WEBHOOKS_MAX", 2)
     with pytest.raises(ProblemError, match="which is the limit"):
         await webhooks.create(NewWebhook(url="https://hooks.example/c"), ALICE)
     for number in range(3):
-        connection.execute(
-            "INSERT INTO webhook_deliveries (webhook_id, body) VALUES (%s, %s)", (made["id"], str(number))
-        )
-    page = await webhooks.deliveries(made["id"], status="pending", cursor=None, limit=2)
-    rest = await webhooks.deliveries(made["id"], status="pending", cursor=page["next_cursor"], limit=2)
-    assert len({item["id"] for item in page["items"] + rest["items"]}) == 3
-    await webhooks.delete(made["id"], ALICE)
-    for gone in (webhooks.get(made["id"]), webhooks.delete(made["id"], ALICE), webhooks.test(made["id"])):
+        connection.execute("INSERT INTO webhook_deliveries (webhook_id, body) VALUES (%s, %s)", (made.id, str(number)))
+    page = await webhooks.deliveries(str(made.id), status="pending", cursor=None, limit=2)
+    rest = await webhooks.deliveries(str(made.id), status="pending", cursor=page.next_cursor, limit=2)
+    assert len({item.id for item in [*page.items, *rest.items]}) == 3
+    await webhooks.delete(str(made.id), ALICE)
+    for gone in (webhooks.get(str(made.id)), webhooks.delete(str(made.id), ALICE), webhooks.test(str(made.id))):
         with pytest.raises(ProblemError, match="there is no webhook"):
             await gone
     with pytest.raises(InvalidValueError, match="is not a webhook's id"):
         await webhooks.get("1")
     assert connection.execute("SELECT count(*) FROM webhook_deliveries").fetchone() == (0,)
     async with pooled.transaction() as session:
-        trail = await AuditRepository(session).page(kind="webhook", name=made["id"])
+        trail = await AuditRepository(session).page(kind="webhook", name=str(made.id))
     assert [row.action for row in trail] == ["webhook.delete", "webhook.change", "webhook.create"]
     assert "whsec_" not in str([(row.before, row.after) for row in trail])
     assert trail[1].after["secret"] == "changed"

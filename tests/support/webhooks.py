@@ -17,6 +17,7 @@ from services.gateway.metrics import GatewayMetrics
 from services.gateway.usecases.alerts.delivery import SendPolicy
 from services.gateway.usecases.alerts.sender import WebhookSender
 from services.gateway.usecases.metadata import Metadata
+from services.gateway.views.webhooks import delivery_body
 
 LOOPBACK = [ipaddress.ip_network("127.0.0.0/8")]
 
@@ -90,6 +91,7 @@ def make_sender(database: Database, **policy: int) -> WebhookSender:
         rng=Rng(),
         networks=LOOPBACK,
         policy=SendPolicy(**policy),
+        render=delivery_body,
     )
 
 

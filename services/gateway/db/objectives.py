@@ -1,9 +1,11 @@
 """Objectives: limits for the lag of groups. Reports read them."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Row, delete, func, select, tuple_
+from sqlalchemy import delete, func, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -11,6 +13,7 @@ from services.gateway.db.alerttables import LAG_OBJECTIVES
 from services.gateway.db.errors import AlreadyExistsError, VersionConflictError
 from services.gateway.db.leadership import lock_key
 from services.gateway.db.models import Json
+from services.gateway.db.records import find_one, read_all
 from services.gateway.db.repositories import ANYTHING, Actor, AuditRepository, Expectation
 from services.gateway.schemas.objectives import NOTHING, objective_facts
 
@@ -18,6 +21,33 @@ KIND: Final = "objective"
 
 _OBJECTIVE: Final = LAG_OBJECTIVES.c
 _PLACE: Final = (_OBJECTIVE.group_name, _OBJECTIVE.topic)
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """An objective of a group.
+
+    Attributes:
+        group_name: Group.
+        topic: Topic; '' for all topics of the group.
+        max_lag_seconds: Highest age (s) that an unconsumed message may have.
+        max_lag_messages: Highest number of unconsumed messages.
+        ignore: Whether reports ignore the group.
+        ignore_until: Time at which `ignore` ends; None: never.
+        reason: Reason for which reports ignore the group.
+        version: Version of the objective.
+        updated_at: Time of the last change.
+    """
+
+    group_name: str
+    topic: str
+    max_lag_seconds: float | None
+    max_lag_messages: int | None
+    ignore: bool
+    ignore_until: datetime | None
+    reason: str | None
+    version: int
+    updated_at: datetime
 
 
 class ObjectiveRepository:
@@ -30,19 +60,19 @@ class ObjectiveRepository:
         self._session = session
         self._audit = AuditRepository(session)
 
-    async def get(self, group: str, topic: str) -> Row[Any] | None:
+    async def get(self, group: str, topic: str) -> Objective | None:
         """Return an objective."""
         query = select(LAG_OBJECTIVES).where(_OBJECTIVE.group_name == group, _OBJECTIVE.topic == topic)
-        return (await self._session.execute(query)).one_or_none()
+        return find_one(Objective, await self._session.execute(query))
 
-    async def page(self, *, group: str | None, after: tuple[str, str] | None, limit: int) -> Sequence[Row[Any]]:
+    async def page(self, *, group: str | None, after: tuple[str, str] | None, limit: int) -> Sequence[Objective]:
         """Return objectives by group and topic, after `after`."""
         query = select(LAG_OBJECTIVES).order_by(*_PLACE).limit(limit)
         if group is not None:
             query = query.where(_OBJECTIVE.group_name == group)
         if after is not None:
             query = query.where(tuple_(*_PLACE) > after)
-        return (await self._session.execute(query)).all()
+        return read_all(Objective, await self._session.execute(query))
 
     async def put(
         self,
@@ -53,7 +83,7 @@ class ObjectiveRepository:
         actor: Actor,
         expect: Expectation = ANYTHING,
         count_max: int,
-    ) -> tuple[Row[Any], bool] | None:
+    ) -> tuple[Objective, bool] | None:
         """Create or change an objective; return it, and whether it is new. None: there are `count_max` already.
 
         Args:
@@ -69,7 +99,7 @@ class ObjectiveRepository:
             AlreadyExistsError: The row must not exist, but does.
         """
         before = await self._locked(group, topic, expect)
-        present = NOTHING if before is None else {name: getattr(before, name) for name in NOTHING}
+        present = NOTHING if before is None else _columns(before)
         wanted = change(present)
         if before is not None and wanted == present:
             return before, False
@@ -81,7 +111,8 @@ class ObjectiveRepository:
         values = {**wanted, "version": version, "updated_at": func.now()}
         made = insert(LAG_OBJECTIVES).values(group_name=group, topic=topic, **values)
         statement = made.on_conflict_do_update(index_elements=_PLACE, set_=values).returning(LAG_OBJECTIVES)
-        return (await self._session.execute(statement)).one(), before is None
+        [objective] = read_all(Objective, await self._session.execute(statement))
+        return objective, before is None
 
     async def delete(self, group: str, topic: str, *, actor: Actor, expect: Expectation = ANYTHING) -> bool:
         """Delete an objective; return False if it does not exist. Raises VersionConflictError."""
@@ -90,32 +121,31 @@ class ObjectiveRepository:
             return False
         mine = (_OBJECTIVE.group_name == group, _OBJECTIVE.topic == topic)
         await self._session.execute(delete(LAG_OBJECTIVES).where(*mine))
-        facts = objective_facts({name: getattr(before, name) for name in NOTHING})
-        await self._record(actor, "delete", group, topic, before=facts, after=None)
+        await self._record(actor, "delete", group, topic, before=objective_facts(_columns(before)), after=None)
         return True
 
     async def delete_all(self, group: str, *, actor: Actor) -> None:
         """Delete all objectives of a group, as the group is deleted: a later one of the same name starts without."""
         await self._session.execute(select(func.pg_advisory_xact_lock(lock_key("objectives"))))
         statement = delete(LAG_OBJECTIVES).where(_OBJECTIVE.group_name == group).returning(LAG_OBJECTIVES)
-        for before in (await self._session.execute(statement)).all():
-            facts = objective_facts({name: getattr(before, name) for name in NOTHING})
+        for before in read_all(Objective, await self._session.execute(statement)):
+            facts = objective_facts(_columns(before))
             await self._record(actor, "delete", group, before.topic, before=facts, after=None)
 
     async def _count(self) -> int:
         return (await self._session.scalar(select(func.count()).select_from(LAG_OBJECTIVES))) or 0
 
-    async def _locked(self, group: str, topic: str, expect: Expectation) -> Row[Any] | None:
+    async def _locked(self, group: str, topic: str, expect: Expectation) -> Objective | None:
         # Changes are rare, so they run one after the other; this also keeps their count exact.
         await self._session.execute(select(func.pg_advisory_xact_lock(lock_key("objectives"))))
-        row = await self.get(group, topic)
+        present = await self.get(group, topic)
         name = _name(group, topic)
-        if expect.exists is False and row is not None:
+        if expect.exists is False and present is not None:
             raise AlreadyExistsError(KIND, name)
-        found = None if row is None else row.version
-        if (expect.version is not None and expect.version != found) or (expect.exists is True and row is None):
+        found = None if present is None else present.version
+        if (expect.version is not None and expect.version != found) or (expect.exists is True and present is None):
             raise VersionConflictError(KIND, name, expected=expect.version, found=found)
-        return row
+        return present
 
     async def _record(
         self, actor: Actor, action: str, group: str, topic: str, *, before: Json | None, after: Json | None
@@ -124,6 +154,11 @@ class ObjectiveRepository:
         entry = self._audit.record(actor, f"{KIND}.{action}", KIND, name, before=before, after=after)
         await self._session.flush()
         return entry.id
+
+
+def _columns(objective: Objective) -> dict[str, Any]:
+    """Return the columns that a change may set."""
+    return {name: getattr(objective, name) for name in NOTHING}
 
 
 def _name(group: str, topic: str) -> str:

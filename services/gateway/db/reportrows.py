@@ -1,15 +1,16 @@
 """Rows of reports, in an order that pages can continue in. Jobs write the rows."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import BigInteger, Row, Select, and_, cast, func, select, tuple_
+from sqlalchemy import BigInteger, Result, Select, and_, cast, func, select, tuple_
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from services.gateway.db.records import read_all
 from services.gateway.db.reporttables import REPORT_BACKLOG_ROWS, REPORT_LAG_ROWS, REPORT_THROUGHPUT
 from services.gateway.db.repositories import LIST_LIMIT_MAX
 
@@ -32,6 +33,101 @@ _BACKLOG_PLACE: Final = (
     _BACKLOG.bucket,
 )
 _FLOW: Final = REPORT_THROUGHPUT.c
+
+
+@dataclass(frozen=True, slots=True)
+class LagRow:
+    """The lag of a group on a topic, or on one of its queues; docs/internals/lag.md defines the numbers.
+
+    Attributes:
+        level: `queue` or `topic`.
+        group_name, topic: Group and topic.
+        broker, queue_id: Queue; None at the level `topic`.
+        as_of: Time at which the broker gave the numbers.
+        lag_messages, lag_seconds: Unconsumed messages, and the age (s) of the oldest of them.
+        oldest_unconsumed_at: Time at which the broker stored that message.
+        in_rate, out_rate: Messages stored and consumed each second.
+        drain_eta_s, drain_eta_low_s, drain_eta_high_s: Time (s) until the lag is gone, and the range of the forecast.
+        retention_left_s: Time (s) until the broker deletes the first unconsumed message.
+        skew: Lag of the queue divided by the mean over the topic's queues; of a topic, that of its largest queue.
+        top_tags: Most frequent tags of the first unconsumed messages.
+        clients: Number of connected consumers.
+        owners: Clients that report the queue, or the topic's queues, as their own.
+        verdict, cause, next_step: State of the group, its cause, and the next step to take.
+        evidence: Numbers that led to the verdict.
+        behind_since: Time from which the group has been behind.
+    """
+
+    level: str
+    group_name: str
+    topic: str
+    broker: str | None
+    queue_id: int | None
+    as_of: datetime
+    lag_messages: int | None
+    lag_seconds: float | None
+    oldest_unconsumed_at: datetime | None
+    in_rate: float | None
+    out_rate: float | None
+    drain_eta_s: float | None
+    drain_eta_low_s: float | None
+    drain_eta_high_s: float | None
+    retention_left_s: float | None
+    skew: float | None
+    top_tags: Sequence[Any] | Mapping[str, Any] | None
+    clients: int | None
+    owners: Sequence[Mapping[str, Any]] | None
+    verdict: str
+    cause: str | None
+    next_step: str | None
+    evidence: Mapping[str, Any] | None
+    behind_since: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogRow:
+    """A bucket of the unconsumed messages of a group on a topic.
+
+    Attributes:
+        group_name, topic: Group and topic.
+        section: `age`, `key`, `queue`, `size` or `tag`: the property that the messages are grouped by.
+        bucket: Name of the bucket.
+        lower_bound, upper_bound: Range of the bucket in s or bytes, without its end; None if there is no bound.
+        messages: Number of its messages.
+        bytes: Size of their uncompressed bodies; None if no body was read.
+    """
+
+    group_name: str
+    topic: str
+    section: str
+    bucket: str
+    lower_bound: float | None
+    upper_bound: float | None
+    messages: int | None
+    bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughputBucket:
+    """The messages of a topic in a time range: those stored, or those that a group consumed.
+
+    Attributes:
+        bucket_at: Begin of the time range.
+        topic: Topic.
+        group_name: Group; None for stored messages.
+        messages: Number of messages.
+        rate_max: Highest rate, in messages a second.
+        lag_messages: Unconsumed messages of the group at the end; None without a group.
+        covered_s: Part of the time range (s) that samples cover.
+    """
+
+    bucket_at: datetime
+    topic: str
+    group_name: str | None
+    messages: int | None
+    rate_max: float | None
+    lag_messages: int | None
+    covered_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +191,14 @@ class ReportRowRepository:
         level: str | None = None,
         after: LagPlace | None = None,
         limit: int = 100,
-    ) -> Sequence[Row[Any]]:
+    ) -> Sequence[LagRow]:
         """Return rows of a lag report by group, topic, level, broker and queue, after `after`."""
         query = select(REPORT_LAG_ROWS).where(_LAG.run_id == run_id)
         query = _where(query, (_LAG.group_name, group), (_LAG.topic, topic), (_LAG.level, level))
         if after is not None:
             place = (after.group, after.topic, after.is_queue, after.broker, after.queue_id)
             query = query.where(tuple_(*_LAG_PLACE) > place)
-        return await self._page(query.order_by(*_LAG_PLACE), limit)
+        return read_all(LagRow, await self._page(query.order_by(*_LAG_PLACE), limit))
 
     async def lag_as_of(self, run_id: uuid.UUID) -> datetime | None:
         """Return the latest time at which a broker gave a lag report its numbers, or None if it has no rows."""
@@ -119,13 +215,13 @@ class ReportRowRepository:
         section: str | None = None,
         after: BacklogPlace | None = None,
         limit: int = 100,
-    ) -> Sequence[Row[Any]]:
+    ) -> Sequence[BacklogRow]:
         """Return rows of a backlog profile by group, topic, section, lower bound and bucket, after `after`."""
         query = select(REPORT_BACKLOG_ROWS).where(_BACKLOG.run_id == run_id)
         query = _where(query, (_BACKLOG.group_name, group), (_BACKLOG.topic, topic), (_BACKLOG.section, section))
         if after is not None:
             query = query.where(tuple_(*_BACKLOG_PLACE) > tuple(after))
-        return await self._page(query.order_by(*_BACKLOG_PLACE), limit)
+        return read_all(BacklogRow, await self._page(query.order_by(*_BACKLOG_PLACE), limit))
 
     async def throughput(
         self,
@@ -135,7 +231,7 @@ class ReportRowRepository:
         topic: str | None = None,
         after: FlowPlace | None = None,
         limit: int = 100,
-    ) -> Sequence[Row[Any]]:
+    ) -> Sequence[ThroughputBucket]:
         """Return throughput buckets by time, topic and group, after `after`; a topic's own bucket comes first."""
         buckets = and_(_FLOW.unit == wanted.unit, _FLOW.bucket_at >= wanted.start, _FLOW.bucket_at < wanted.end)
         query: Select[Any]
@@ -149,12 +245,12 @@ class ReportRowRepository:
         place = (source.bucket_at, source.topic, func.coalesce(source.group_name, ""))
         if after is not None:
             query = query.where(tuple_(*place) > tuple(after))
-        return await self._page(query.order_by(*place), limit)
+        return read_all(ThroughputBucket, await self._page(query.order_by(*place), limit))
 
-    async def _page(self, query: Select[Any], limit: int) -> Sequence[Row[Any]]:
+    async def _page(self, query: Select[Any], limit: int) -> Result[Any]:
         assert 1 <= limit <= LIST_LIMIT_MAX, f"a page of {limit}"
-        rows: Sequence[Row[Any]] = (await self._session.execute(query.limit(limit))).all()
-        return rows
+        result: Result[Any] = await self._session.execute(query.limit(limit))
+        return result
 
 
 def _where(query: Select[Any], *wanted: tuple[Any, str | None]) -> Select[Any]:

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Row, and_, func, select, tuple_, update
+from sqlalchemy import Executable, and_, func, select, tuple_, update
 from sqlalchemy.dialects.postgresql import distinct_on, insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from services.gateway.db.leadership import lock_key
+from services.gateway.db.records import find_one, read_all
 from services.gateway.db.reporttables import REPORT_PAGES, REPORT_RUNS, REPORT_SCHEDULES
 from services.gateway.db.repositories import LIST_LIMIT_MAX, Actor, AuditRepository
 
@@ -31,10 +32,56 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """A run of a job.
+
+    Attributes:
+        id: Id of the run.
+        job: Name of the job.
+        window_start, window_end: Time range; without a start, the report is on the time at which the run starts.
+        trigger: `schedule` or `manual`.
+        requested_by: Id of the key that requested the run; None if the scheduler did.
+        status: `queued`, `running`, `succeeded`, `failed` or `timed_out`.
+        attempt: Number of attempts so far.
+        progress_percent, progress: Progress in percent, and the present step.
+        created_at, started_at, finished_at: Times of the request, the start and the end.
+        rows: Number of rows of the result.
+        error: Reason for which it failed.
+        files: Paths of the files that it wrote, by kind: `html`, `parquet`.
+    """
+
+    id: uuid.UUID
+    job: str
+    window_start: datetime | None
+    window_end: datetime
+    trigger: str
+    requested_by: str | None
+    status: str
+    attempt: int
+    progress_percent: int | None
+    progress: str | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    rows: int | None
+    error: str | None
+    files: Mapping[str, str | None] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The schedule of a job: a cron expression, and the time of the next run, if known."""
+
+    job: str
+    cron: str
+    next_run_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class Started:
     """A requested run; `is_queued` is whether this request queued it, or, without a window, it was queued already."""
 
-    run: Row[Any]
+    run: Run
     is_queued: bool
 
 
@@ -67,73 +114,69 @@ class ReportRepository:
             run = await self._requeue(run, actor)
         after = {
             "run": str(run.id),
-            "window": None if window is None else [run.window_start.isoformat(), run.window_end.isoformat()],
+            "window": None if run.window_start is None else [run.window_start.isoformat(), run.window_end.isoformat()],
         }
         AuditRepository(self._session).record(actor, "report.run", "report", job, before=None, after=after)
         return Started(run, is_queued=True)
 
-    async def get(self, job: str, run_id: uuid.UUID) -> Row[Any] | None:
+    async def get(self, job: str, run_id: uuid.UUID) -> Run | None:
         """Return a run, or None if the job has no such run."""
-        return (
-            await self._session.execute(select(REPORT_RUNS).where(_RUN.id == run_id, _RUN.job == job))
-        ).one_or_none()
+        return await self._find(select(REPORT_RUNS).where(_RUN.id == run_id, _RUN.job == job))
 
-    async def latest(self, job: str) -> Row[Any] | None:
+    async def latest(self, job: str) -> Run | None:
         """Return the run that succeeded for the newest window, even if a run for an older window finished later."""
         query = select(REPORT_RUNS).where(_RUN.job == job, _RUN.status == SUCCEEDED)
         # A run with a window that ends in the future only knows the time until it finished, so later runs are newer.
         end = func.least(_RUN.window_end, _RUN.finished_at)
-        newest = query.order_by(end.desc(), _RUN.finished_at.desc().nulls_last()).limit(1)
-        return (await self._session.execute(newest)).one_or_none()
+        return await self._find(query.order_by(end.desc(), _RUN.finished_at.desc().nulls_last()).limit(1))
 
     async def page(
         self, job: str, *, before: tuple[datetime, uuid.UUID] | None = None, limit: int = 100
-    ) -> Sequence[Row[Any]]:
+    ) -> Sequence[Run]:
         """Return a job's runs, newest first; `before` is the position of the previous page's last run."""
         assert 1 <= limit <= LIST_LIMIT_MAX, f"a page of {limit}"
         query = select(REPORT_RUNS).where(_RUN.job == job)
         if before is not None:
             query = query.where(tuple_(_RUN.created_at, _RUN.id) < before)
         query = query.order_by(_RUN.created_at.desc(), _RUN.id.desc()).limit(limit)
-        return (await self._session.execute(query)).all()
+        return read_all(Run, await self._session.execute(query))
 
-    async def last_runs(self) -> Mapping[str, Row[Any]]:
+    async def last_runs(self) -> Mapping[str, Run]:
         """Return the newest run of each job."""
         query = (
             select(REPORT_RUNS).ext(distinct_on(_RUN.job)).order_by(_RUN.job, _RUN.created_at.desc(), _RUN.id.desc())
         )
-        return {row.job: row for row in await self._session.execute(query)}
+        return {run.job: run for run in read_all(Run, await self._session.execute(query))}
 
-    async def schedules(self) -> Mapping[str, Row[Any]]:
+    async def schedules(self) -> Mapping[str, Schedule]:
         """Return the schedules of the scheduler, by job."""
-        return {row.job: row for row in await self._session.execute(select(REPORT_SCHEDULES))}
+        schedules = read_all(Schedule, await self._session.execute(select(REPORT_SCHEDULES)))
+        return {schedule.job: schedule for schedule in schedules}
 
     async def html(self, run_id: uuid.UUID) -> str | None:
         """Return the HTML page of a run, or None if it has none."""
         query = select(REPORT_PAGES.c.html).where(REPORT_PAGES.c.run_id == run_id)
         return (await self._session.execute(query)).scalar_one_or_none()
 
-    async def _find_run(self, job: str, window: Window | None) -> Row[Any] | None:
+    async def _find_run(self, job: str, window: Window | None) -> Run | None:
         """Return the run of the window; without a window, the run that is queued already."""
         query = select(REPORT_RUNS).where(_RUN.job == job)
         if window is None:
             query = query.where(_RUN.window_start.is_(None), _RUN.status == QUEUED).order_by(_RUN.created_at).limit(1)
         else:
             query = query.where(and_(_RUN.window_start == window.start, _RUN.window_end == window.end))
-        return (await self._session.execute(query.with_for_update())).one_or_none()
+        return await self._find(query.with_for_update())
 
-    async def _insert(self, job: str, window: Window | None, actor: Actor) -> Row[Any] | None:
+    async def _insert(self, job: str, window: Window | None, actor: Actor) -> Run | None:
         values: dict[str, Any] = {"job": job, "trigger": MANUAL, "requested_by": actor.id}
         if window is None:
             # Not now(), which is constant within a transaction: the window is a key.
             values["window_end"] = func.clock_timestamp()
         else:
             values |= {"window_start": window.start, "window_end": window.end}
-        statement = insert(REPORT_RUNS).values(values).on_conflict_do_nothing().returning(REPORT_RUNS)
-        run: Row[Any] | None = (await self._session.execute(statement)).one_or_none()
-        return run
+        return await self._find(insert(REPORT_RUNS).values(values).on_conflict_do_nothing().returning(REPORT_RUNS))
 
-    async def _requeue(self, failed: Row[Any], actor: Actor) -> Row[Any]:
+    async def _requeue(self, failed: Run, actor: Actor) -> Run:
         """Queue a failed run again, as if it were new; its id and window stay.
 
         `attempt` stays, too: it keeps an attempt that was given up for dead from overwriting a later one.
@@ -146,5 +189,8 @@ class ReportRepository:
             .where(_RUN.id == failed.id)
             .values(status=QUEUED, trigger=MANUAL, requested_by=actor.id, **nothing)
         )
-        run: Row[Any] = (await self._session.execute(change.returning(REPORT_RUNS))).one()
+        [run] = read_all(Run, await self._session.execute(change.returning(REPORT_RUNS)))
         return run
+
+    async def _find(self, statement: Executable) -> Run | None:
+        return find_one(Run, await self._session.execute(statement))

@@ -6,16 +6,18 @@ dies, the delivery is due again after that time. Only the gateway that made the 
 
 import uuid
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import Row, Uuid, bindparam, delete, func, insert, select, text, tuple_, update
+from sqlalchemy import Uuid, bindparam, delete, func, insert, select, text, tuple_, update
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from services.gateway.db.alerts import AlertEvent
 from services.gateway.db.alerttables import ALERT_EVENTS, WEBHOOK_DELIVERIES, WEBHOOKS
 from services.gateway.db.leadership import lock_key
+from services.gateway.db.records import find_one, read_all
 from services.gateway.db.repositories import Actor, AuditRepository
 
 KIND: Final = "webhook"
@@ -54,6 +56,59 @@ _FAIL: Final = text("""
 
 
 @dataclass(frozen=True, slots=True)
+class Webhook:
+    """A receiver of events.
+
+    Attributes:
+        id: Id of the webhook.
+        url: URL that receives the deliveries.
+        groups: Patterns of the groups whose events it receives.
+        verdicts: Verdicts whose events it receives; empty: all.
+        enabled: Whether it receives events.
+        secret: Secret that signs each delivery.
+        created_at, updated_at: Time of the creation and of the last change.
+    """
+
+    id: uuid.UUID
+    url: str
+    groups: list[str]
+    verdicts: list[str]
+    enabled: bool
+    secret: str = field(repr=False)
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A delivery to a webhook, without its body.
+
+    Attributes:
+        id: Id of the delivery, which all its attempts have.
+        webhook_id: Id of the webhook.
+        event_id: Id of the event; None for a test.
+        status: `pending`, `delivered` or `failed`.
+        attempts: Number of attempts so far.
+        created_at: Time of the creation.
+        next_attempt_at: While it is pending, time of the next attempt or end of the lease of the present one.
+        finished_at: Time at which it was delivered or abandoned.
+        last_status: HTTP status of the last answer.
+        last_error: Error of the last failed attempt.
+    """
+
+    id: uuid.UUID
+    webhook_id: uuid.UUID
+    event_id: int | None
+    status: str
+    attempts: int
+    created_at: datetime
+    next_attempt_at: datetime
+    finished_at: datetime | None
+    last_status: int | None
+    last_error: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Claimed:
     """A delivery that this gateway may send now, once."""
 
@@ -72,33 +127,33 @@ class WebhookRepository:
         self._session = session
         self._audit = AuditRepository(session)
 
-    async def create(self, columns: dict[str, Any], *, actor: Actor, count_max: int) -> Row[Any] | None:
+    async def create(self, columns: dict[str, Any], *, actor: Actor, count_max: int) -> Webhook | None:
         """Add a webhook; None: there are `count_max` already."""
         await self._session.execute(select(func.pg_advisory_xact_lock(lock_key("webhooks"))))
         if (await self._session.scalar(select(func.count()).select_from(WEBHOOKS)) or 0) >= count_max:
             return None
         statement = insert(WEBHOOKS).values(**columns).returning(WEBHOOKS)
-        row: Row[Any] = (await self._session.execute(statement)).one()
-        self._audit.record(actor, "webhook.create", KIND, str(row.id), before=None, after=_facts(row))
-        return row
+        [webhook] = read_all(Webhook, await self._session.execute(statement))
+        self._audit.record(actor, "webhook.create", KIND, str(webhook.id), before=None, after=_facts(webhook))
+        return webhook
 
-    async def get(self, webhook_id: uuid.UUID, *, lock: bool = False) -> Row[Any] | None:
+    async def get(self, webhook_id: uuid.UUID, *, lock: bool = False) -> Webhook | None:
         """Return a webhook; with `lock`, others cannot change it until the transaction ends."""
         query = select(WEBHOOKS).where(_WEBHOOK.id == webhook_id)
-        return (await self._session.execute(query.with_for_update() if lock else query)).one_or_none()
+        return find_one(Webhook, await self._session.execute(query.with_for_update() if lock else query))
 
-    async def page(self, *, after: uuid.UUID | None, limit: int) -> Sequence[Row[Any]]:
+    async def page(self, *, after: uuid.UUID | None, limit: int) -> Sequence[Webhook]:
         """Return webhooks by id, after `after`."""
         query = select(WEBHOOKS).order_by(_WEBHOOK.id).limit(limit)
         if after is not None:
             query = query.where(_WEBHOOK.id > after)
-        return (await self._session.execute(query)).all()
+        return read_all(Webhook, await self._session.execute(query))
 
-    async def enabled(self) -> Sequence[Row[Any]]:
+    async def enabled(self) -> Sequence[Webhook]:
         """Return the webhooks that receive events."""
-        return (await self._session.execute(select(WEBHOOKS).where(_WEBHOOK.enabled))).all()
+        return read_all(Webhook, await self._session.execute(select(WEBHOOKS).where(_WEBHOOK.enabled)))
 
-    async def change(self, webhook_id: uuid.UUID, columns: dict[str, Any], *, actor: Actor) -> Row[Any] | None:
+    async def change(self, webhook_id: uuid.UUID, columns: dict[str, Any], *, actor: Actor) -> Webhook | None:
         """Change a webhook; None if it does not exist."""
         before = await self.get(webhook_id, lock=True)
         if before is None:
@@ -106,10 +161,10 @@ class WebhookRepository:
         if all(getattr(before, name) == value for name, value in columns.items()):
             return before
         statement = update(WEBHOOKS).where(_WEBHOOK.id == webhook_id).values(**columns, updated_at=func.now())
-        row: Row[Any] = (await self._session.execute(statement.returning(WEBHOOKS))).one()
-        after = _facts(row) | ({"secret": "changed"} if row.secret != before.secret else {})
+        [webhook] = read_all(Webhook, await self._session.execute(statement.returning(WEBHOOKS)))
+        after = _facts(webhook) | ({"secret": "changed"} if webhook.secret != before.secret else {})
         self._audit.record(actor, "webhook.change", KIND, str(webhook_id), before=_facts(before), after=after)
-        return row
+        return webhook
 
     async def delete(self, webhook_id: uuid.UUID, *, actor: Actor) -> bool:
         """Delete a webhook with its deliveries; False if it does not exist."""
@@ -135,15 +190,15 @@ class DeliveryRepository:
         columns = ["webhook_id", "event_id", "body"]
         await self._session.execute(insert(WEBHOOK_DELIVERIES).from_select(columns, chosen))
 
-    async def add_test(self, webhook_id: uuid.UUID, body: str) -> Row[Any]:
+    async def add_test(self, webhook_id: uuid.UUID, body: str) -> Delivery:
         """Queue a test delivery to a webhook."""
         statement = insert(WEBHOOK_DELIVERIES).values(webhook_id=webhook_id, body=body)
-        row: Row[Any] = (await self._session.execute(statement.returning(WEBHOOK_DELIVERIES))).one()
-        return row
+        [delivery] = read_all(Delivery, await self._session.execute(statement.returning(WEBHOOK_DELIVERIES)))
+        return delivery
 
     async def page(
         self, webhook_id: uuid.UUID, *, status: str | None, before: tuple[datetime, uuid.UUID] | None, limit: int
-    ) -> Sequence[Row[Any]]:
+    ) -> Sequence[Delivery]:
         """Return a webhook's deliveries, newest first."""
         place = (_DELIVERY.created_at, _DELIVERY.id)
         query = select(WEBHOOK_DELIVERIES).where(_DELIVERY.webhook_id == webhook_id)
@@ -152,9 +207,9 @@ class DeliveryRepository:
         if before is not None:
             query = query.where(tuple_(*place) < before)
         query = query.order_by(*(column.desc() for column in place)).limit(limit)
-        return (await self._session.execute(query)).all()
+        return read_all(Delivery, await self._session.execute(query))
 
-    async def take_events(self) -> Sequence[Row[Any]]:
+    async def take_events(self) -> Sequence[AlertEvent]:
         """Return events that have no deliveries yet, and mark them; the lock keeps other gateways from taking them."""
         mine = (
             select(ALERT_EVENTS.c.id)
@@ -164,8 +219,8 @@ class DeliveryRepository:
             .with_for_update(skip_locked=True)
         )
         statement = update(ALERT_EVENTS).where(ALERT_EVENTS.c.id.in_(mine)).values(is_handed_out=True)
-        rows = (await self._session.execute(statement.returning(ALERT_EVENTS))).all()
-        return sorted(rows, key=lambda row: int(row.id))
+        events = read_all(AlertEvent, await self._session.execute(statement.returning(ALERT_EVENTS)))
+        return sorted(events, key=lambda event: event.id)
 
     async def claim(
         self,
@@ -208,5 +263,5 @@ class DeliveryRepository:
         await self._session.execute(_FAIL, {**values, "pause": pause, "give_up": give_up})
 
 
-def _facts(row: Any) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in _FACTS}
+def _facts(webhook: Webhook) -> dict[str, Any]:
+    return {name: getattr(webhook, name) for name in _FACTS}

@@ -18,6 +18,9 @@ from services.gateway.usecases.alerts.delivery import LEASE_SPARE_MS, SendPolicy
 from services.gateway.usecases.alerts.listing import Alerts
 from services.gateway.usecases.alerts.sender import WebhookSender
 from services.gateway.usecases.alerts.webhooks import Webhooks
+from services.gateway.views.alerts import alert_view, event_view
+from services.gateway.views.page import page_view
+from services.gateway.views.webhooks import delivery_body, delivery_view, new_webhook_view, webhook_view
 
 STATUSES: Final = ("pending", "delivered", "failed")
 _PAGE: Final = frozenset({"cursor", "limit"})
@@ -40,8 +43,9 @@ def alert_feature(core: Core) -> Feature:
             give_up_ms=settings.webhook_give_up_ms,
             lease_ms=settings.webhook_timeout_ms + LEASE_SPARE_MS,
         ),
+        render=delivery_body,
     )
-    webhooks = Webhooks(core.metadata, clock=core.clock, networks=networks)
+    webhooks = Webhooks(core.metadata, clock=core.clock, networks=networks, render=delivery_body)
     routes = [*alert_routes(Alerts(core.metadata)), *webhook_routes(webhooks)]
     return Feature(routes, background={"webhooks": sender.run})
 
@@ -52,7 +56,8 @@ def alert_routes(alerts: Alerts) -> list[Operation]:
     async def open_page(call: Call) -> Answer:
         _require_reading(call)
         group, cursor = _group(call.query), call.query.get("cursor")
-        return json_answer(await alerts.open_page(group=group, cursor=cursor, limit=limit_of(call.query)))
+        found = await alerts.open_page(group=group, cursor=cursor, limit=limit_of(call.query))
+        return json_answer(page_view(found, alert_view))
 
     async def events_page(call: Call) -> Answer:
         _require_reading(call)
@@ -60,7 +65,8 @@ def alert_routes(alerts: Alerts) -> list[Operation]:
         if topic is not None:
             check_topic(topic, length_max=RETRY_TOPIC_LENGTH_MAX)
         limit = limit_of(call.query)
-        return json_answer(await alerts.events_page(group=group, topic=topic, cursor=cursor, limit=limit))
+        found = await alerts.events_page(group=group, topic=topic, cursor=cursor, limit=limit)
+        return json_answer(page_view(found, event_view))
 
     return [
         Operation("GET", "/v1/alerts", open_page, _PAGE | {"group"}),
@@ -73,20 +79,23 @@ def webhook_routes(webhooks: Webhooks) -> list[Operation]:
 
     async def create(call: Call) -> Answer:
         call.principal.require_admin()
-        return json_answer(await webhooks.create(await call.read_json(_new), actor_of(call)), 201)
+        made = await webhooks.create(await call.read_json(_new), actor_of(call))
+        return json_answer(new_webhook_view(made), 201)
 
     async def page(call: Call) -> Answer:
         call.principal.require_admin()
-        return json_answer(await webhooks.page(cursor=call.query.get("cursor"), limit=limit_of(call.query)))
+        found = await webhooks.page(cursor=call.query.get("cursor"), limit=limit_of(call.query))
+        return json_answer(page_view(found, webhook_view))
 
     async def show(call: Call) -> Answer:
         call.principal.require_admin()
-        return json_answer(await webhooks.get(call.path_params["id"]))
+        return json_answer(webhook_view(await webhooks.get(call.path_params["id"])))
 
     async def change(call: Call) -> Answer:
         call.principal.require_admin()
         wanted = await call.read_json(_change)
-        return json_answer(await webhooks.change(call.path_params["id"], wanted, actor_of(call)))
+        changed = await webhooks.change(call.path_params["id"], wanted, actor_of(call))
+        return json_answer(webhook_view(changed))
 
     async def delete(call: Call) -> Answer:
         call.principal.require_admin()
@@ -95,7 +104,7 @@ def webhook_routes(webhooks: Webhooks) -> list[Operation]:
 
     async def test(call: Call) -> Answer:
         call.principal.require_admin()
-        return json_answer(await webhooks.test(call.path_params["id"]), 202)
+        return json_answer(delivery_view(await webhooks.test(call.path_params["id"])), 202)
 
     async def deliveries(call: Call) -> Answer:
         call.principal.require_admin()
@@ -103,7 +112,8 @@ def webhook_routes(webhooks: Webhooks) -> list[Operation]:
         if status is not None and status not in STATUSES:
             raise invalid("status", status, f"is not one of {', '.join(STATUSES)}")
         limit = limit_of(call.query)
-        return json_answer(await webhooks.deliveries(call.path_params["id"], status=status, cursor=cursor, limit=limit))
+        found = await webhooks.deliveries(call.path_params["id"], status=status, cursor=cursor, limit=limit)
+        return json_answer(page_view(found, delivery_view))
 
     return [
         Operation("POST", "/v1/webhooks", create),

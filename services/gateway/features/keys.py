@@ -15,6 +15,7 @@ from services.gateway.schemas.times import format_time
 from services.gateway.usecases.audit.trail import Audit
 from services.gateway.usecases.keys import Keys
 from services.gateway.views.audit import entry_view
+from services.gateway.views.keys import created_key_view, key_view
 from services.gateway.views.page import page_view
 
 KINDS = ("topic", "group", "key", "report", "objective", "webhook")
@@ -38,16 +39,18 @@ def key_routes(keys: Keys) -> list[Operation]:
 
     async def create(call: Call) -> Answer:
         call.principal.require_admin()
-        return json_answer(await keys.create(await call.read_json(_new_key), actor_of(call)), 201)
+        created = await keys.create(await call.read_json(_new_key), actor_of(call))
+        return json_answer(created_key_view(created), 201)
 
     async def page(call: Call) -> Answer:
         call.principal.require_admin()
         cursor, limit = call.query.get("cursor"), limit_of(call.query)
-        return json_answer(await keys.page(cursor=cursor, limit=limit, revoked=flag_of(call.query, "revoked")))
+        found = await keys.page(cursor=cursor, limit=limit, revoked=flag_of(call.query, "revoked"))
+        return json_answer(page_view(found, key_view))
 
     async def show(call: Call) -> Answer:
         call.principal.require_admin()
-        return json_answer(await keys.get(_id_of(call)))
+        return json_answer(key_view(await keys.get(_id_of(call))))
 
     async def revoke(call: Call) -> Answer:
         call.principal.require_admin()

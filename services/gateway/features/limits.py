@@ -13,6 +13,7 @@ from services.gateway.limits import Limits
 from services.gateway.quotas import ADDRESS, KEY
 from services.gateway.schemas.outgoing import BATCH_MESSAGES_MAX
 from services.gateway.settings import REQUEST_BYTES_MAX, GatewaySettings
+from services.gateway.views.limits import usage_view
 from services.gateway.ws.limits import StreamLimits
 
 
@@ -38,6 +39,6 @@ def limit_routes(
 
     async def show(call: Call) -> Answer:
         holders = {KEY: call.key_id, ADDRESS: call.address}
-        return json_answer({**limits.view(holders, clock.monotonic_ms()), **fixed})
+        return json_answer({**usage_view(limits.usage(holders, clock.monotonic_ms())), **fixed})
 
     return [Operation("GET", "/v1/limits", show)]

@@ -9,9 +9,13 @@ from services.gateway.asgi.conditions import expectation_of, shown_answer
 from services.gateway.asgi.operation import Operation
 from services.gateway.asgi.query import limit_of
 from services.gateway.core import Core, Feature
+from services.gateway.db.objectives import Objective
 from services.gateway.features.keys import actor_of
 from services.gateway.schemas.objectives import ObjectiveChange
+from services.gateway.usecases.configs.configs import Shown
 from services.gateway.usecases.reports.objectives import Objectives
+from services.gateway.views.objectives import objective_view
+from services.gateway.views.page import page_view
 
 _TOPIC = frozenset({"topic"})
 
@@ -32,22 +36,22 @@ def objective_routes(objectives: Objectives) -> list[Operation]:
         group = call.query.get("group")
         if group is not None:
             check_group(group)
-        return json_answer(
-            await objectives.page(group=group, cursor=call.query.get("cursor"), limit=limit_of(call.query))
-        )
+        found = await objectives.page(group=group, cursor=call.query.get("cursor"), limit=limit_of(call.query))
+        return json_answer(page_view(found, objective_view))
 
     async def show(call: Call) -> Answer:
         group, topic = _named(call)
         call.principal.require(call.principal.may_see_group(group), "consume", f"group {group}")
-        return shown_answer(call, await objectives.get(group, topic))
+        return shown_answer(call, _shown(await objectives.get(group, topic)))
 
     async def put(call: Call) -> Answer:
         call.principal.require_admin()
         group, topic = _named(call)
         expect = expectation_of(call)
         change = await call.read_json(_change)
-        shown = await objectives.put(group, topic, change, expect, actor_of(call))
-        return json_answer(shown.view, 201 if shown.created else 200, etag=shown.etag)
+        done = await objectives.put(group, topic, change, expect, actor_of(call))
+        shown = _shown(done.objective)
+        return json_answer(shown.view, 201 if done.is_new else 200, etag=shown.etag)
 
     async def delete(call: Call) -> Answer:
         call.principal.require_admin()
@@ -62,6 +66,10 @@ def objective_routes(objectives: Objectives) -> list[Operation]:
         Operation("PUT", "/v1/groups/{group}/objective", put, _TOPIC),
         Operation("DELETE", "/v1/groups/{group}/objective", delete, _TOPIC),
     ]
+
+
+def _shown(objective: Objective) -> Shown:
+    return Shown(objective_view(objective), objective.version)
 
 
 def _named(call: Call) -> tuple[str, str | None]:

@@ -19,6 +19,16 @@ from services.gateway.schemas.times import parse_time_ms
 from services.gateway.usecases.reports.laghistory import LagHistory
 from services.gateway.usecases.reports.rows import SECTIONS, SPANS, ReportRows
 from services.gateway.usecases.reports.runs import BACKLOG_PROFILE, LAG_REPORT, THROUGHPUT_ROLLUP, Reports
+from services.gateway.views.page import page_view
+from services.gateway.views.reports import (
+    backlog_row_view,
+    history_view,
+    jobs_view,
+    lag_row_view,
+    run_rows_view,
+    run_view,
+    throughput_view,
+)
 
 LEVELS: Final = ("queue", "topic")
 _ALL_ROWS: Final = frozenset({"cursor", "group", "limit", "topic"})
@@ -54,26 +64,27 @@ def report_routes(reports: Reports, rows: ReportRows, history: LagHistory) -> li
 
     async def show_all(call: Call) -> Answer:
         _require_reading(call)
-        return json_answer(await reports.list())
+        return json_answer(jobs_view(await reports.list()))
 
     async def start(call: Call) -> Answer:
         call.principal.require_admin()
         wanted = await _read_wanted(call)
         job = call.path_params["job"]
-        run, is_queued = await reports.start(job, wanted, Actor(call.principal.key_id, call.request_id))
-        answer = json_answer(run, 202 if is_queued else 200)
-        if is_queued:
-            answer.raw_headers.append((b"location", f"/v1/reports/{job}/runs/{run['id']}".encode("ascii")))
+        started = await reports.start(job, wanted, Actor(call.principal.key_id, call.request_id))
+        answer = json_answer(run_view(started.run), 202 if started.is_queued else 200)
+        if started.is_queued:
+            answer.raw_headers.append((b"location", f"/v1/reports/{job}/runs/{started.run.id}".encode("ascii")))
         return answer
 
     async def page(call: Call) -> Answer:
         _require_reading(call)
         cursor, limit = call.query.get("cursor"), limit_of(call.query)
-        return json_answer(await reports.page(call.path_params["job"], cursor=cursor, limit=limit))
+        found = await reports.page(call.path_params["job"], cursor=cursor, limit=limit)
+        return json_answer(page_view(found, run_view))
 
     async def show(call: Call) -> Answer:
         _require_reading(call)
-        return json_answer(await reports.get(call.path_params["job"], call.path_params["run"]))
+        return json_answer(run_view(await reports.get(call.path_params["job"], call.path_params["run"])))
 
     async def show_page(call: Call) -> Answer:
         _require_reading(call)
@@ -97,12 +108,14 @@ def _row_routes(rows: ReportRows, history: LagHistory) -> list[Operation]:
     async def lag_rows(call: Call) -> Answer:
         _require_reading(call)
         run, level = call.query.get("run", LATEST), _one_of(call.query, "level", LEVELS)
-        return json_answer(await rows.lag(run=run, level=level, **_wanted_rows(call.query)))
+        found = await rows.lag(run=run, level=level, **_wanted_rows(call.query))
+        return json_answer(run_rows_view(found, lag_row_view))
 
     async def backlog_rows(call: Call) -> Answer:
         _require_reading(call)
         run, section = call.query.get("run", LATEST), _one_of(call.query, "section", SECTIONS)
-        return json_answer(await rows.backlog(run=run, section=section, **_wanted_rows(call.query)))
+        found = await rows.backlog(run=run, section=section, **_wanted_rows(call.query))
+        return json_answer(run_rows_view(found, backlog_row_view))
 
     async def throughput(call: Call) -> Answer:
         _require_reading(call)
@@ -112,7 +125,7 @@ def _row_routes(rows: ReportRows, history: LagHistory) -> list[Operation]:
         found = await rows.throughput(
             unit=unit, start_ms=start_ms, end_ms=end_ms, zone=query.get("time_zone"), **_wanted_rows(query)
         )
-        return json_answer(found)
+        return json_answer(throughput_view(found))
 
     async def lag_history(call: Call) -> Answer:
         _require_reading(call)
@@ -123,7 +136,7 @@ def _row_routes(rows: ReportRows, history: LagHistory) -> list[Operation]:
                 "group" if group is None else "topic", None, "is needed: a history is of one group on one topic"
             )
         start_ms, end_ms = _stretch(call.query)
-        return json_answer(await history.read(group, topic, start_ms=start_ms, end_ms=end_ms))
+        return json_answer(history_view(await history.read(group, topic, start_ms=start_ms, end_ms=end_ms)))
 
     return [
         Operation("GET", f"/v1/reports/{LAG_REPORT}/rows", lag_rows, _ALL_ROWS | {"level", "run"}),

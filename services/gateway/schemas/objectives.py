@@ -1,4 +1,4 @@
-"""Objectives of groups as requests and answers show them."""
+"""Objectives of groups as requests give them, and as the audit trail has them."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -60,16 +60,6 @@ NOTHING: dict[str, Any] = {
     "reason": None,
 }
 """The columns of an objective without values."""
-
-
-def objective_view(row: Any) -> dict[str, Any]:
-    """Return the view of an objective."""
-    return {
-        "group": row.group_name,
-        "topic": None if row.topic == ALL_TOPICS else row.topic,
-        **objective_facts({name: getattr(row, name) for name in NOTHING}),
-        "updated_at": format_moment(row.updated_at),
-    }
 
 
 def objective_facts(facts: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Webhooks as requests and answers show them, their addresses and secrets.
+"""Webhooks as requests give them, their addresses and secrets.
 
 Secrets are those of Standard Webhooks: `whsec_` and the base64 of 24 to 64 bytes, which sign each delivery.
 """
@@ -17,7 +17,6 @@ from gantry.model.errors import NO_VALUE, InvalidValueError
 from gantry.model.lag import VERDICTS
 from gantry.runtime.rng import secret_bytes
 from services.gateway.schemas.rights import Pattern
-from services.gateway.schemas.times import format_moment
 
 PATTERNS_MAX: Final = 20
 """Limit for one webhook: each event is matched with all webhooks' patterns between two turns of the event loop."""
@@ -156,32 +155,3 @@ def _carried(address: ipaddress.IPv6Address) -> tuple[ipaddress.IPv4Address, ...
     if address.teredo is not None:
         return address.teredo
     return () if address.sixtofour is None else (address.sixtofour,)
-
-
-def webhook_view(row: Any) -> dict[str, Any]:
-    """Return the view of a webhook, without its secret."""
-    return {
-        "id": str(row.id),
-        "url": row.url,
-        "groups": row.groups,
-        "verdicts": row.verdicts,
-        "enabled": row.enabled,
-        "created_at": format_moment(row.created_at),
-        "updated_at": format_moment(row.updated_at),
-    }
-
-
-def delivery_view(row: Any) -> dict[str, Any]:
-    """Return the view of a delivery."""
-    return {
-        "id": str(row.id),
-        "webhook": str(row.webhook_id),
-        "event": None if row.event_id is None else str(row.event_id),
-        "status": row.status,
-        "attempts": row.attempts,
-        "created_at": format_moment(row.created_at),
-        "next_attempt_at": format_moment(row.next_attempt_at) if row.status == "pending" else None,
-        "finished_at": None if row.finished_at is None else format_moment(row.finished_at),
-        "last_status": row.last_status,
-        "last_error": row.last_error,
-    }

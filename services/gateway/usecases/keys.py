@@ -1,6 +1,6 @@
 """API keys: create, list and revoke."""
 
-from typing import Any
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -10,12 +10,19 @@ from services.gateway.db.models import ApiKey
 from services.gateway.db.repositories import LIST_LIMIT_MAX, Actor, KeyRepository
 from services.gateway.errors import LAST_ADMIN_KEY, UNKNOWN_KEY, ProblemError
 from services.gateway.schemas.cursors import decode_cursor, encode_cursor
-from services.gateway.schemas.keys import NewKey, key_view
-from services.gateway.schemas.rights import Rights
-from services.gateway.schemas.times import format_moment
+from services.gateway.schemas.keys import NewKey
 from services.gateway.usecases.metadata import Metadata
+from services.gateway.usecases.page import Page
 
 LISTING = "keys"
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedKey:
+    """A new API key; `secret` is the text that callers send, of which only a digest is stored."""
+
+    row: ApiKey
+    secret: str = field(repr=False)
 
 
 class Keys:
@@ -26,34 +33,34 @@ class Keys:
         self._keys = keys
         self._store = store
 
-    async def create(self, new: NewKey, actor: Actor) -> dict[str, Any]:
-        """Create a key; only this answer ever contains it."""
-        key = make_key()
-        digest = digest_of(key)
+    async def create(self, new: NewKey, actor: Actor) -> CreatedKey:
+        """Create a key; only this result ever contains its secret."""
+        secret = make_key()
+        digest = digest_of(secret)
         rights = msgspec.to_builtins(new.rights)
         async with self._metadata.transaction() as session:
             repository = KeyRepository(session)
             row = await repository.create(make_key_id(), sha256=digest, name=new.name, rights=rights, actor=actor)
         self._keys.add(KeyRecord(row.id, digest, row.name, new.rights))
         self._store.save_cache()
-        return {**_view(row), "key": key}
+        return CreatedKey(row, secret)
 
-    async def page(self, *, cursor: str | None, limit: int, revoked: bool) -> dict[str, Any]:
+    async def page(self, *, cursor: str | None, limit: int, revoked: bool) -> Page[ApiKey]:
         """List keys by id. Raises InvalidValueError if the cursor is not valid."""
         after = "" if cursor is None else decode_cursor(cursor, LISTING)
         async with self._metadata.transaction() as session:
             rows = await KeyRepository(session).page(after=after, limit=min(limit + 1, LIST_LIMIT_MAX), revoked=revoked)
         more = len(rows) > limit or (limit == LIST_LIMIT_MAX == len(rows))
-        items = [_view(row) for row in rows[:limit]]
-        return {"items": items, "next_cursor": encode_cursor(LISTING, items[-1]["id"]) if more else None}
+        rows = rows[:limit]
+        return Page(rows, encode_cursor(LISTING, rows[-1].id) if more else None)
 
-    async def get(self, key_id: str) -> dict[str, Any]:
+    async def get(self, key_id: str) -> ApiKey:
         """Return a key. Raises ProblemError (404)."""
         async with self._metadata.transaction() as session:
             row = await KeyRepository(session).get(key_id)
         if row is None:
             raise _unknown(key_id)
-        return _view(row)
+        return row
 
     async def revoke(self, key_id: str, actor: Actor) -> None:
         """Revoke a key.
@@ -70,21 +77,6 @@ class Keys:
                 raise _unknown(key_id)
         self._keys.remove(key_id)
         self._store.save_cache()
-
-
-def _rights(row: ApiKey) -> Rights:
-    return msgspec.convert(row.rights, Rights)
-
-
-def _view(row: ApiKey) -> dict[str, Any]:
-    return key_view(
-        row.id,
-        row.name,
-        _rights(row),
-        created_at=format_moment(row.created_at),
-        revoked_at=None if row.revoked_at is None else format_moment(row.revoked_at),
-        last_used_at=None if row.last_used_at is None else format_moment(row.last_used_at),
-    )
 
 
 def _unknown(key_id: str) -> ProblemError:

@@ -12,22 +12,20 @@ have slots left. A webhook is slow if its last attempt took SLOW_MS or longer, a
 
 import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Final
-
-import msgspec
 
 from gantry.runtime.clock import Clock
 from gantry.runtime.rng import Rng
 from gantry.runtime.tasks import TaskBag, wait_for_event
 from gantry.runtime.telemetry import logger
 from services.gateway.auth.principal import NamePatterns
+from services.gateway.db.alerts import AlertEvent
 from services.gateway.db.webhooks import EVENTS_AT_ONCE, Claimed, DeliveryRepository, WebhookRepository
 from services.gateway.errors import ProblemError
 from services.gateway.metrics import GatewayMetrics
-from services.gateway.schemas.alerts import event_view
 from services.gateway.schemas.webhooks import Network
 from services.gateway.usecases.alerts.delivery import AttemptResult, Resolver, SendPolicy, WebhookClient, open_transport
 from services.gateway.usecases.metadata import Metadata
@@ -54,7 +52,7 @@ SETTLING_MAX: Final = 2
 
 
 class WebhookSender:
-    """Delivers events to webhooks.
+    """Delivers events to webhooks; `render` returns the body for an event.
 
     Concurrency: one task runs it.
 
@@ -70,6 +68,7 @@ class WebhookSender:
         rng: Rng,
         networks: Sequence[Network],
         policy: SendPolicy,
+        render: Callable[[AlertEvent], str],
     ) -> None:
         self._metadata = metadata
         self._metrics = metrics
@@ -77,6 +76,7 @@ class WebhookSender:
         self._rng = rng
         self._networks = networks
         self._policy = policy
+        self._render = render
         # Attempts in flight for each webhook. Deliveries of these webhooks are not claimed.
         self._busy: dict[uuid.UUID, int] = {}
         # The slow webhooks, used as an ordered set: the first one has the next turn, and goes to the end after it.
@@ -153,7 +153,7 @@ class WebhookSender:
                     if groups.matches(event.group_name) and (not named or named & verdicts)
                 ]
                 if wanted:
-                    await deliveries.add(wanted, body_of(event), event_id=event.id)
+                    await deliveries.add(wanted, self._render(event), event_id=event.id)
                 # One event may be matched with thousands of patterns, so other tasks get a turn here.
                 await asyncio.sleep(0)
         return len(events)
@@ -215,9 +215,3 @@ class WebhookSender:
         """Report an internal error in a task. A webhook that rejects a delivery is not one."""
         self._metrics.count("webhook_faults")
         log.error("an attempt failed with an internal error", reason=f"{type(error).__name__}: {error}")
-
-
-def body_of(event: Any) -> str:
-    """Return the JSON text that is sent to webhooks for a row of `alert_events`."""
-    view = event_view(event)
-    return msgspec.json.encode({"type": f"alert.{view['kind']}", "timestamp": view["at"], "data": view}).decode()

@@ -2,28 +2,20 @@
 
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from gantry.model.errors import InvalidValueError
 from gantry.runtime.clock import Clock
 from services.gateway.db.repositories import Actor
-from services.gateway.db.webhooks import DeliveryRepository, WebhookRepository
+from services.gateway.db.webhooks import Delivery, DeliveryRepository, Webhook, WebhookRepository
 from services.gateway.errors import CONFLICT, UNKNOWN_WEBHOOK, ProblemError
 from services.gateway.schemas.cursors import decode_cursor, encode_cursor
-from services.gateway.schemas.times import format_moment
-from services.gateway.schemas.webhooks import (
-    Network,
-    NewWebhook,
-    WebhookChange,
-    delivery_view,
-    wanted_columns,
-    webhook_view,
-)
+from services.gateway.schemas.webhooks import Network, NewWebhook, WebhookChange, wanted_columns
 from services.gateway.usecases.metadata import Metadata
+from services.gateway.usecases.page import Page
 
 LISTING: Final = "webhooks"
 DELIVERIES_LISTING: Final = "webhook-deliveries"
@@ -35,16 +27,39 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 _DELIVERY_PLACE: Final = re.compile(r"([0-9]{1,17})/([0-9a-f-]{36})", re.ASCII)
 
 
-class Webhooks:
-    """Use cases of webhooks. The caller has checked the right `admin`."""
+@dataclass(frozen=True, slots=True)
+class WebhookTest:
+    """A test of a webhook, which is delivered as an event would be, and the time of its request."""
 
-    def __init__(self, metadata: Metadata, *, clock: Clock, networks: Sequence[Network]) -> None:
+    webhook_id: uuid.UUID
+    at: datetime
+
+
+class Webhooks:
+    """Use cases of webhooks. The caller has checked the right `admin`.
+
+    Args:
+        metadata: Connection to Postgres.
+        clock: Clock.
+        networks: Networks that are allowed although they are not public.
+        render: Returns the body of the delivery for a test.
+    """
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        *,
+        clock: Clock,
+        networks: Sequence[Network],
+        render: Callable[[WebhookTest], str],
+    ) -> None:
         self._metadata = metadata
         self._clock = clock
         self._networks = networks
+        self._render = render
 
-    async def create(self, new: NewWebhook, actor: Actor) -> dict[str, Any]:
-        """Create a webhook; only this answer ever contains its secret.
+    async def create(self, new: NewWebhook, actor: Actor) -> Webhook:
+        """Create a webhook.
 
         Raises:
             InvalidValueError: A value is not valid.
@@ -52,40 +67,36 @@ class Webhooks:
         """
         columns = wanted_columns(new, self._networks)
         async with self._metadata.transaction() as session:
-            row = await WebhookRepository(session).create(columns, actor=actor, count_max=WEBHOOKS_MAX)
-        if row is None:
+            made = await WebhookRepository(session).create(columns, actor=actor, count_max=WEBHOOKS_MAX)
+        if made is None:
             raise ProblemError(CONFLICT, f"url: there are {WEBHOOKS_MAX} webhooks already, which is the limit")
-        return {**webhook_view(row), "secret": row.secret}
+        return made
 
-    async def page(self, *, cursor: str | None, limit: int) -> dict[str, Any]:
+    async def page(self, *, cursor: str | None, limit: int) -> Page[Webhook]:
         """List webhooks by id. Raises InvalidValueError if the cursor is not valid."""
         after = None if cursor is None else _cursor_id(cursor)
         async with self._metadata.transaction() as session:
-            rows = await WebhookRepository(session).page(after=after, limit=limit)
+            found = await WebhookRepository(session).page(after=after, limit=limit)
         # A full page may be the last one. The next page is then empty, which is cheaper than reading one more row each
         # time.
-        last = rows[-1] if len(rows) == limit else None
-        return {
-            "items": [webhook_view(row) for row in rows],
-            "next_cursor": None if last is None else encode_cursor(LISTING, str(last.id)),
-        }
+        return Page(found, encode_cursor(LISTING, str(found[-1].id)) if len(found) == limit else None)
 
-    async def get(self, webhook: str) -> dict[str, Any]:
+    async def get(self, webhook: str) -> Webhook:
         """Return a webhook. Raises InvalidValueError, ProblemError (404)."""
         async with self._metadata.transaction() as session:
-            row = await WebhookRepository(session).get(_read_id(webhook))
-        if row is None:
+            found = await WebhookRepository(session).get(_read_id(webhook))
+        if found is None:
             raise _unknown(webhook)
-        return webhook_view(row)
+        return found
 
-    async def change(self, webhook: str, change: WebhookChange, actor: Actor) -> dict[str, Any]:
+    async def change(self, webhook: str, change: WebhookChange, actor: Actor) -> Webhook:
         """Change a webhook; fields that are not given stay. Raises InvalidValueError, ProblemError (404)."""
         columns = wanted_columns(change, self._networks)
         async with self._metadata.transaction() as session:
-            row = await WebhookRepository(session).change(_read_id(webhook), columns, actor=actor)
-        if row is None:
+            changed = await WebhookRepository(session).change(_read_id(webhook), columns, actor=actor)
+        if changed is None:
             raise _unknown(webhook)
-        return webhook_view(row)
+        return changed
 
     async def delete(self, webhook: str, actor: Actor) -> None:
         """Delete a webhook and its deliveries. Raises InvalidValueError, ProblemError (404)."""
@@ -94,7 +105,7 @@ class Webhooks:
         if not is_gone:
             raise _unknown(webhook)
 
-    async def test(self, webhook: str) -> dict[str, Any]:
+    async def test(self, webhook: str) -> Delivery:
         """Queue a test delivery; return it.
 
         Raises:
@@ -102,29 +113,24 @@ class Webhooks:
             ProblemError: 404: the webhook does not exist; 409: it is not enabled.
         """
         webhook_id = _read_id(webhook)
-        moment = format_moment(datetime.fromtimestamp(self._clock.now_ms() / 1_000, UTC))
-        body = msgspec.json.encode({"type": "test", "timestamp": moment, "data": {"webhook": webhook}}).decode()
+        body = self._render(WebhookTest(webhook_id, datetime.fromtimestamp(self._clock.now_ms() / 1_000, UTC)))
         async with self._metadata.transaction() as session:
-            row = await WebhookRepository(session).get(webhook_id, lock=True)
-            if row is None:
+            found = await WebhookRepository(session).get(webhook_id, lock=True)
+            if found is None:
                 raise _unknown(webhook)
-            if not row.enabled:
+            if not found.enabled:
                 raise ProblemError(CONFLICT, f"id: the webhook {webhook} is not enabled", field="id")
-            return delivery_view(await DeliveryRepository(session).add_test(webhook_id, body))
+            return await DeliveryRepository(session).add_test(webhook_id, body)
 
-    async def deliveries(self, webhook: str, *, status: str | None, cursor: str | None, limit: int) -> dict[str, Any]:
+    async def deliveries(self, webhook: str, *, status: str | None, cursor: str | None, limit: int) -> Page[Delivery]:
         """List a webhook's deliveries, newest first. Raises InvalidValueError, ProblemError (404)."""
         webhook_id = _read_id(webhook)
         before = None if cursor is None else _delivery_place(cursor)
         async with self._metadata.transaction() as session:
             if await WebhookRepository(session).get(webhook_id) is None:
                 raise _unknown(webhook)
-            rows = await DeliveryRepository(session).page(webhook_id, status=status, before=before, limit=limit)
-        last = rows[-1] if len(rows) == limit else None
-        return {
-            "items": [delivery_view(row) for row in rows],
-            "next_cursor": None if last is None else _delivery_cursor(last),
-        }
+            found = await DeliveryRepository(session).page(webhook_id, status=status, before=before, limit=limit)
+        return Page(found, _delivery_cursor(found[-1]) if len(found) == limit else None)
 
 
 def _read_id(text: str) -> uuid.UUID:
@@ -150,8 +156,8 @@ def _cursor_id(cursor: str) -> uuid.UUID:
     return found
 
 
-def _delivery_cursor(row: Any) -> str:
-    return encode_cursor(DELIVERIES_LISTING, f"{(row.created_at - _EPOCH) // _MICROSECOND}/{row.id}")
+def _delivery_cursor(delivery: Delivery) -> str:
+    return encode_cursor(DELIVERIES_LISTING, f"{(delivery.created_at - _EPOCH) // _MICROSECOND}/{delivery.id}")
 
 
 def _delivery_place(cursor: str) -> tuple[datetime, uuid.UUID]:

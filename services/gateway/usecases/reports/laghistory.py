@@ -5,6 +5,7 @@ broker, so the bytes that are read are limited; in a large cluster, the step is 
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -34,6 +35,25 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 Bases = Mapping[tuple[str, datetime], bytes]
 
 
+@dataclass(frozen=True, slots=True)
+class PairHistory:
+    """The lag of a group on a topic over time.
+
+    Attributes:
+        group, topic: Group and topic.
+        start, end: Time range, both ends included.
+        step: Distance between points.
+        points: Points, by time.
+    """
+
+    group: str
+    topic: str
+    start: datetime
+    end: datetime
+    step: timedelta
+    points: Sequence[LagPoint]
+
+
 class LagHistory:
     """Lag histories. The caller has checked the rights."""
 
@@ -44,8 +64,8 @@ class LagHistory:
         self._clock = clock
         self._in_thread = in_thread
 
-    async def read(self, group: str, topic: str, *, start_ms: int | None, end_ms: int | None) -> dict[str, Any]:
-        """Return the points of [start, end], by time.
+    async def read(self, group: str, topic: str, *, start_ms: int | None, end_ms: int | None) -> PairHistory:
+        """Return the history of [start, end].
 
         Args:
             group: Consumer group.
@@ -67,18 +87,7 @@ class LagHistory:
         async with self._metadata.transaction(within_ms=READ_WITHIN_MS) as session:
             step, blocks, bases = await _read(LagBlockRepository(session), start, end, step)
         points: list[LagPoint] = await self._in_thread(lambda: _points(blocks, bases, (group, topic), step, end))
-        return {
-            "group": group,
-            "topic": topic,
-            "from": format_moment(start),
-            "to": format_moment(end),
-            "step_s": round(step.total_seconds()),
-            "items": [
-                {"at": format_moment(point.at), "lag_messages": point.lag, "lag_seconds": point.behind_s}
-                for point in points
-                if point.at >= start
-            ],
-        }
+        return PairHistory(group, topic, start, end, step, [point for point in points if point.at >= start])
 
 
 async def _read(

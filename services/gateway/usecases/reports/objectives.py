@@ -1,25 +1,35 @@
 """Objectives: limits for the lag of a group. Lag reports judge by them (docs/alerts.md)."""
 
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from gantry.model.errors import InvalidValueError
 from gantry.model.group import SubscriptionGroup
 from gantry.runtime.clock import Clock
-from services.gateway.db.objectives import ObjectiveRepository
+from services.gateway.db.objectives import Objective, ObjectiveRepository
 from services.gateway.db.repositories import Actor, Expectation
 from services.gateway.errors import CONFLICT, UNKNOWN_OBJECTIVE, ProblemError
 from services.gateway.schemas.cursors import decode_cursor, encode_cursor
-from services.gateway.schemas.objectives import ALL_TOPICS, ObjectiveChange, objective_view
-from services.gateway.usecases.configs.configs import Configs, Shown
+from services.gateway.schemas.objectives import ALL_TOPICS, ObjectiveChange
+from services.gateway.usecases.configs.configs import Configs
 from services.gateway.usecases.metadata import Metadata
+from services.gateway.usecases.page import Page
 
 LISTING: Final = "objectives"
 OBJECTIVES_MAX: Final = 10_000
 """Reports read all objectives; reading more would take longer than the report itself."""
 
 _PLACE = re.compile(r"([^/]+)/([^/]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class PutObjective:
+    """An objective after a change, and whether the change created it."""
+
+    objective: Objective
+    is_new: bool
 
 
 class Objectives:
@@ -30,30 +40,28 @@ class Objectives:
         self._groups = groups
         self._clock = clock
 
-    async def page(self, *, group: str | None, cursor: str | None, limit: int) -> dict[str, Any]:
+    async def page(self, *, group: str | None, cursor: str | None, limit: int) -> Page[Objective]:
         """List objectives by group and topic; the objective of a group comes before those of its topics."""
         after = None if cursor is None else _place_of(cursor)
         async with self._metadata.transaction() as session:
-            rows = await ObjectiveRepository(session).page(group=group, after=after, limit=limit)
+            found = await ObjectiveRepository(session).page(group=group, after=after, limit=limit)
         # A full page may be the last one. The next page is then empty, which is cheaper than reading one more row each
         # time.
-        last = rows[-1] if len(rows) == limit else None
-        return {
-            "items": [objective_view(row) for row in rows],
-            "next_cursor": None if last is None else encode_cursor(LISTING, f"{last.group_name}/{last.topic}"),
-        }
+        if len(found) < limit:
+            return Page(found)
+        return Page(found, encode_cursor(LISTING, f"{found[-1].group_name}/{found[-1].topic}"))
 
-    async def get(self, group: str, topic: str | None) -> Shown:
+    async def get(self, group: str, topic: str | None) -> Objective:
         """Return one objective; `topic` None is the objective for all topics. Raises ProblemError (404)."""
         async with self._metadata.transaction() as session:
-            row = await ObjectiveRepository(session).get(group, topic or ALL_TOPICS)
-        if row is None:
+            found = await ObjectiveRepository(session).get(group, topic or ALL_TOPICS)
+        if found is None:
             raise _unknown(group, topic)
-        return Shown(objective_view(row), row.version)
+        return found
 
     async def put(
         self, group: str, topic: str | None, change: ObjectiveChange, expect: Expectation, actor: Actor
-    ) -> Shown:
+    ) -> PutObjective:
         """Create or change an objective: fields that are not given stay, null removes a limit.
 
         Raises:
@@ -74,8 +82,7 @@ class Objectives:
             )
         if done is None:
             raise ProblemError(CONFLICT, f"group: there are {OBJECTIVES_MAX:,} objectives already, which is the limit")
-        row, is_new = done
-        return Shown(objective_view(row), row.version, created=is_new)
+        return PutObjective(*done)
 
     async def delete(self, group: str, topic: str | None, expect: Expectation, actor: Actor) -> None:
         """Delete one. Raises ProblemError (404, 412)."""

@@ -6,23 +6,34 @@ buckets of its window, and buckets are kept longer than runs.
 
 import re
 import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final, Generic, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
-from sqlalchemy import Row
 
 from gantry.model.errors import InvalidValueError
 from gantry.runtime.clock import Clock
-from services.gateway.db.reportrows import BacklogPlace, Buckets, FlowPlace, LagPlace, ReportRowRepository
-from services.gateway.db.reports import SUCCEEDED, ReportRepository
+from services.gateway.db.reportrows import (
+    BacklogPlace,
+    BacklogRow,
+    Buckets,
+    FlowPlace,
+    LagPlace,
+    LagRow,
+    ReportRowRepository,
+    ThroughputBucket,
+)
+from services.gateway.db.reports import SUCCEEDED, ReportRepository, Run
 from services.gateway.db.repositories import LIST_LIMIT_MAX
 from services.gateway.errors import CONFLICT, ProblemError
 from services.gateway.schemas.cursors import decode_cursor, encode_cursor
-from services.gateway.schemas.reports import backlog_row_view, bucket_view, lag_row_view, moment_of, read_run_id
+from services.gateway.schemas.reports import moment_of, read_run_id
 from services.gateway.schemas.times import format_moment
 from services.gateway.usecases.metadata import Metadata
+from services.gateway.usecases.page import Page
 from services.gateway.usecases.reports.runs import BACKLOG_PROFILE, LAG_REPORT, require_run
 
 SECTIONS: Final = ("age", "key", "queue", "size", "tag")
@@ -47,6 +58,43 @@ _backlog_place = msgspec.json.Decoder(BacklogPlace)
 _flow_place = msgspec.json.Decoder(tuple[int, str, str])
 
 
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class RunRows(Generic[T]):
+    """Rows of a run.
+
+    Attributes:
+        run_id: Id of the run.
+        as_of: Time that the rows describe.
+        page: One page of rows.
+    """
+
+    run_id: uuid.UUID
+    as_of: datetime
+    page: Page[T]
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Throughput buckets.
+
+    Attributes:
+        unit: `minute`, `hour` or `day`.
+        start: Earliest begin of a bucket.
+        end: Exclusive limit for the begin of a bucket.
+        zone: Name of the time zone that days are counted in.
+        page: One page of buckets.
+    """
+
+    unit: str
+    start: datetime
+    end: datetime
+    zone: str
+    page: Page[ThroughputBucket]
+
+
 class ReportRows:
     """Rows of reports. The caller has checked the rights."""
 
@@ -56,7 +104,7 @@ class ReportRows:
 
     async def lag(
         self, *, run: str, group: str | None, topic: str | None, level: str | None, cursor: str | None, limit: int
-    ) -> dict[str, Any]:
+    ) -> RunRows[LagRow]:
         """Return rows of a lag report.
 
         Raises:
@@ -72,15 +120,11 @@ class ReportRows:
             rows = await repository.lag_rows(
                 found.id, group=group, topic=topic, level=level, after=after, limit=min(limit + 1, LIST_LIMIT_MAX)
             )
-        return {
-            "run": str(found.id),
-            "as_of": format_moment(as_of or found.window_end),
-            **_page(rows, limit, lag_row_view, _lag_cursor),
-        }
+        return RunRows(found.id, as_of or found.window_end, _page(rows, limit, _lag_cursor))
 
     async def backlog(
         self, *, run: str, group: str | None, topic: str | None, section: str | None, cursor: str | None, limit: int
-    ) -> dict[str, Any]:
+    ) -> RunRows[BacklogRow]:
         """Return rows of a backlog profile. Raises as `lag`."""
         run_id = read_run_id(run, "run")
         after = None if cursor is None else _read_backlog_place(cursor)
@@ -89,11 +133,7 @@ class ReportRows:
             rows = await ReportRowRepository(session).backlog_rows(
                 found.id, group=group, topic=topic, section=section, after=after, limit=min(limit + 1, LIST_LIMIT_MAX)
             )
-        return {
-            "run": str(found.id),
-            "as_of": format_moment(found.window_end),
-            **_page(rows, limit, backlog_row_view, _backlog_cursor),
-        }
+        return RunRows(found.id, found.window_end, _page(rows, limit, _backlog_cursor))
 
     async def throughput(
         self,
@@ -106,7 +146,7 @@ class ReportRows:
         topic: str | None,
         cursor: str | None,
         limit: int,
-    ) -> dict[str, Any]:
+    ) -> Throughput:
         """Return throughput buckets that begin in [start, end).
 
         Args:
@@ -135,16 +175,10 @@ class ReportRows:
             rows = await ReportRowRepository(session).throughput(
                 wanted, group=group, topic=topic, after=after, limit=min(limit + 1, LIST_LIMIT_MAX)
             )
-        return {
-            "unit": unit,
-            "from": format_moment(wanted.start),
-            "to": format_moment(wanted.end),
-            "time_zone": zone or "UTC",
-            **_page(rows, limit, bucket_view, _flow_cursor),
-        }
+        return Throughput(unit, wanted.start, wanted.end, zone or "UTC", _page(rows, limit, _flow_cursor))
 
 
-async def _require_success(repository: ReportRepository, job: str, run_id: uuid.UUID | None) -> Row[Any]:
+async def _require_success(repository: ReportRepository, job: str, run_id: uuid.UUID | None) -> Run:
     found = await require_run(repository, job, run_id)
     if found.status != SUCCEEDED:
         detail = f"run: {found.id} is {found.status}; only runs that succeeded have rows"
@@ -152,10 +186,10 @@ async def _require_success(repository: ReportRepository, job: str, run_id: uuid.
     return found
 
 
-def _page(rows: Any, limit: int, view: Any, cursor_of: Any) -> dict[str, Any]:
+def _page(rows: Sequence[T], limit: int, cursor_of: Callable[[T], str]) -> Page[T]:
     more = len(rows) > limit or limit == LIST_LIMIT_MAX == len(rows)
     rows = rows[:limit]
-    return {"items": [view(row) for row in rows], "next_cursor": cursor_of(rows[-1]) if more else None}
+    return Page(rows, cursor_of(rows[-1]) if more else None)
 
 
 def _zone(name: str) -> ZoneInfo:
@@ -180,7 +214,7 @@ def _days_of(zone: ZoneInfo, start: datetime, end: datetime) -> Buckets:
     return Buckets("hour" if is_of_hours else "minute", start.astimezone(UTC), end, zone=zone.key)
 
 
-def _lag_cursor(row: Row[Any]) -> str:
+def _lag_cursor(row: LagRow) -> str:
     queue_id = -1 if row.queue_id is None else row.queue_id
     end = "topic" if row.level == "topic" else f"queue/{row.broker or ''}/{queue_id}"
     return encode_cursor(_LAG_LISTING, f"{row.group_name}/{row.topic}/{end}")
@@ -195,7 +229,7 @@ def _read_lag_place(cursor: str) -> LagPlace:
     return LagPlace(place[1], place[2], is_queue=True, broker=place[3], queue_id=int(place[4]))
 
 
-def _backlog_cursor(row: Row[Any]) -> str:
+def _backlog_cursor(row: BacklogRow) -> str:
     lower_bound = -1.0 if row.lower_bound is None else row.lower_bound
     place = (row.group_name, row.topic, row.section, lower_bound, row.bucket)
     return encode_cursor(_BACKLOG_LISTING, msgspec.json.encode(place).decode())
@@ -208,7 +242,7 @@ def _read_backlog_place(cursor: str) -> BacklogPlace:
         raise _no_cursor(cursor) from None
 
 
-def _flow_cursor(row: Row[Any]) -> str:
+def _flow_cursor(row: ThroughputBucket) -> str:
     place = ((row.bucket_at - _EPOCH) // _MICROSECOND, row.topic, row.group_name or "")
     return encode_cursor(_FLOW_LISTING, msgspec.json.encode(place).decode())
 

@@ -6,20 +6,20 @@ Postgres in one transaction at its end, so that a reader sees either the whole r
 
 import re
 import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
-
-from sqlalchemy import Row
+from typing import Final
 
 from gantry.model.errors import InvalidValueError
 from gantry.runtime.clock import Clock
-from services.gateway.db.reports import ReportRepository, Window
+from services.gateway.db.reports import ReportRepository, Run, Schedule, Started, Window
 from services.gateway.db.repositories import Actor
 from services.gateway.errors import UNKNOWN_REPORT, UNKNOWN_RUN, ProblemError
 from services.gateway.schemas.cursors import decode_cursor, encode_cursor
-from services.gateway.schemas.reports import LATEST, NewRun, read_run_id, read_window, run_view
-from services.gateway.schemas.times import format_moment
+from services.gateway.schemas.reports import LATEST, NewRun, read_run_id, read_window
 from services.gateway.usecases.metadata import Metadata
+from services.gateway.usecases.page import Page
 
 LAG_REPORT: Final = "lag_report"
 BACKLOG_PROFILE: Final = "backlog_profile"
@@ -33,6 +33,21 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 _RUN_PLACE: Final = re.compile(r"([0-9]{1,17})/([0-9a-f-]{36})", re.ASCII)
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A report job.
+
+    Attributes:
+        name: Name of the job.
+        schedule: Schedule; None until a scheduler has declared it.
+        last_run: Newest run; None if there is none.
+    """
+
+    name: str
+    schedule: Schedule | None
+    last_run: Run | None
+
+
 class Reports:
     """The operations on reports. The caller has checked the rights."""
 
@@ -40,26 +55,14 @@ class Reports:
         self._metadata = metadata
         self._clock = clock
 
-    async def list(self) -> dict[str, Any]:
+    async def list(self) -> Sequence[Job]:
         """Return all jobs with their schedules and last runs. Raises ProblemError (503)."""
         async with self._metadata.transaction() as session:
             repository = ReportRepository(session)
             schedules, last_runs = await repository.schedules(), await repository.last_runs()
-        items = []
-        for job in JOBS:
-            schedule, last = schedules.get(job), last_runs.get(job)
-            next_run_at = None if schedule is None else schedule.next_run_at
-            items.append(
-                {
-                    "job": job,
-                    "schedule": None if schedule is None else schedule.cron,
-                    "next_run_at": None if next_run_at is None else format_moment(next_run_at),
-                    "last_run": None if last is None else run_view(last),
-                }
-            )
-        return {"items": items}
+        return [Job(job, schedules.get(job), last_runs.get(job)) for job in JOBS]
 
-    async def start(self, job: str, wanted: NewRun, actor: Actor) -> tuple[dict[str, Any], bool]:
+    async def start(self, job: str, wanted: NewRun, actor: Actor) -> Started:
         """Request a run; return it, and whether this call queued it.
 
         Raises:
@@ -69,35 +72,30 @@ class Reports:
         check_job(job)
         window = None if wanted.window is None else Window(*read_window(wanted.window, now_ms=self._clock.now_ms()))
         async with self._metadata.transaction() as session:
-            started = await ReportRepository(session).start(job, window, actor=actor)
-        return run_view(started.run), started.is_queued
+            return await ReportRepository(session).start(job, window, actor=actor)
 
-    async def page(self, job: str, *, cursor: str | None, limit: int) -> dict[str, Any]:
+    async def page(self, job: str, *, cursor: str | None, limit: int) -> Page[Run]:
         """List a job's runs, newest first. Raises InvalidValueError if the cursor is not valid, ProblemError."""
         check_job(job)
         before = None if cursor is None else _run_place(cursor)
         async with self._metadata.transaction() as session:
-            rows = await ReportRepository(session).page(job, before=before, limit=limit)
+            runs = await ReportRepository(session).page(job, before=before, limit=limit)
         # A full page may be the last one. The next page is then empty, which is cheaper than reading one more row each
         # time.
-        is_full = len(rows) == limit
-        return {
-            "items": [run_view(row) for row in rows],
-            "next_cursor": _run_cursor(rows[-1]) if is_full else None,
-        }
+        return Page(runs, _run_cursor(runs[-1]) if len(runs) == limit else None)
 
-    async def get(self, job: str, run: str) -> dict[str, Any]:
+    async def get(self, job: str, run: str) -> Run:
         """Return a run. Raises InvalidValueError, ProblemError (404)."""
-        return run_view((await self._find(job, run, html=False))[0])
+        return (await self._find(job, run, html=False))[0]
 
     async def html(self, job: str, run: str) -> str:
         """Return the HTML page of a run. Raises InvalidValueError, ProblemError (404)."""
-        row, page = await self._find(job, run, html=True)
+        found, page = await self._find(job, run, html=True)
         if page is None:
-            raise ProblemError(UNKNOWN_RUN, f"run: {row.id} is {row.status} and has no page", field="run")
+            raise ProblemError(UNKNOWN_RUN, f"run: {found.id} is {found.status} and has no page", field="run")
         return page
 
-    async def _find(self, job: str, run: str, *, html: bool) -> tuple[Row[Any], str | None]:
+    async def _find(self, job: str, run: str, *, html: bool) -> tuple[Run, str | None]:
         check_job(job)
         run_id = read_run_id(run, "run")
         async with self._metadata.transaction() as session:
@@ -112,7 +110,7 @@ def check_job(job: str) -> None:
         raise ProblemError(UNKNOWN_REPORT, f"job: {job!r} is not one of {', '.join(JOBS)}", field="job")
 
 
-async def require_run(repository: ReportRepository, job: str, run_id: uuid.UUID | None) -> Row[Any]:
+async def require_run(repository: ReportRepository, job: str, run_id: uuid.UUID | None) -> Run:
     """Return a run; without an id, the latest that succeeded. Raises ProblemError (404)."""
     found = await (repository.latest(job) if run_id is None else repository.get(job, run_id))
     if found is None:
@@ -123,8 +121,8 @@ async def require_run(repository: ReportRepository, job: str, run_id: uuid.UUID 
     return found
 
 
-def _run_cursor(row: Row[Any]) -> str:
-    return encode_cursor(RUNS_LISTING, f"{(row.created_at - _EPOCH) // _MICROSECOND}/{row.id}")
+def _run_cursor(run: Run) -> str:
+    return encode_cursor(RUNS_LISTING, f"{(run.created_at - _EPOCH) // _MICROSECOND}/{run.id}")
 
 
 def _run_place(cursor: str) -> tuple[datetime, uuid.UUID]:
