@@ -28,7 +28,7 @@ _FIXMAP_ENTRIES_MAX: Final = 15
 
 
 class AnswerWriter:
-    """Encodes answers that hold messages, whose views keep large bodies as bytes (schemas/messages.py).
+    """Encodes answers that hold messages, whose views keep large bodies as bytes (views/messages.py).
 
     Concurrency: the event loop's thread; one task for each request.
     """

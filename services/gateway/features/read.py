@@ -12,6 +12,9 @@ from services.gateway.errors import UNKNOWN_MESSAGE, ProblemError, invalid, not_
 from services.gateway.schemas.outgoing import KEY_EXPRESSION
 from services.gateway.usecases.reading.lookup import Lookup
 from services.gateway.usecases.reading.read import QueueReader
+from services.gateway.views.messages import message_view
+from services.gateway.views.page import page_view
+from services.gateway.views.reads import found_view, queue_read_view, queue_view
 
 BOUNDARIES = ("lower", "upper")
 PULL_DEFAULT = 32
@@ -36,24 +39,20 @@ def _queue_routes(reader: QueueReader, writer: AnswerWriter, *, wait_ms_max: int
     async def queues(call: Call) -> Answer:
         topic = call.path_params["topic"]
         call.principal.require(call.principal.may_see_topic(topic), "consume", f"topic {topic}")
-        return json_answer(await reader.queues(topic))
+        return json_answer(page_view(await reader.queues(topic), queue_view))
 
     async def messages(call: Call) -> Answer:
         queue = _queue_of(call)
         call.principal.require_read(queue.topic)
         query = call.query
         binary = call.wants_msgpack
-        return await reader.read(
-            queue,
-            integer(query.get("offset", "0"), "offset"),
-            limit=limit_of(query, default=PULL_DEFAULT),
-            wait_ms=duration_of(query, "wait", default_ms=0, max_ms=wait_ms_max),
-            expression=_filter_of(query.get("filter", "*")),
-            binary=binary,
-            system=flag_of(query, "system"),
-            caller=call,
-            write=lambda answer: writer.queue(answer, call.key_id, binary=binary),
-        )
+        offset, limit = integer(query.get("offset", "0"), "offset"), limit_of(query, default=PULL_DEFAULT)
+        wait_ms = duration_of(query, "wait", default_ms=0, max_ms=wait_ms_max)
+        expression, system = _filter_of(query.get("filter", "*")), flag_of(query, "system")
+        async with reader.read(queue, offset, limit=limit, wait_ms=wait_ms, expression=expression, caller=call) as read:
+            view = queue_read_view(read, binary=binary, system=system)
+            del read  # The compressed bodies need not stay in memory while the answer is written.
+            return await writer.queue(view, call.key_id, binary=binary)
 
     async def find_offset(call: Call) -> Answer:
         queue = _queue_of(call)
@@ -61,7 +60,7 @@ def _queue_routes(reader: QueueReader, writer: AnswerWriter, *, wait_ms_max: int
         boundary = call.query.get("boundary", "lower")
         if boundary not in BOUNDARIES:
             raise invalid("boundary", boundary, f"is not one of {', '.join(BOUNDARIES)}")
-        return json_answer({"offset": await reader.find_offset(queue, time_of(call.query, "at"), boundary)})
+        return json_answer({"offset": str(await reader.find_offset(queue, time_of(call.query, "at"), boundary))})
 
     queue = "/v1/topics/{topic}/queues/{broker}/{queue_id}"
     return [
@@ -81,11 +80,11 @@ def _message_routes(lookup: Lookup, writer: AnswerWriter) -> list[Operation]:
         binary, system = call.wants_msgpack, flag_of(call.query, "system")
         # A broker may find many messages by one id: retries of the message, and others with the same hash.
         async with lookup.turn(call, 1 if topic is None else LIMIT_DEFAULT):
-            message, broker = await lookup.by_id(message_id, topic)
-            if not principal.may_read(message.topic):
+            record, broker = await lookup.by_id(message_id, topic)
+            if not principal.may_read(record.topic):
                 # The answer must not reveal that such a message exists.
                 raise ProblemError(UNKNOWN_MESSAGE, f"id: there is no message {message_id!r}", field="id")
-            view = lookup.view(message, broker, binary=binary, system=system)
+            view = message_view(lookup.require_sound(record, broker), binary=binary, system=system, leaves_large=True)
             return await writer.message(view, call.key_id, binary=binary)
 
     async def find_messages(call: Call) -> Answer:
@@ -98,8 +97,11 @@ def _message_routes(lookup: Lookup, writer: AnswerWriter) -> list[Operation]:
         binary = call.wants_msgpack
         limit, system = limit_of(call.query, default=LIMIT_DEFAULT), flag_of(call.query, "system")
         async with lookup.turn(call, limit):
-            found = await lookup.by_key(topic, key, limit=limit, binary=binary, system=system)
-            return await writer.page(found, found.pop("items"), call.key_id, binary=binary)
+            found = await lookup.by_key(topic, key, limit=limit)
+            views = (
+                message_view(message, binary=binary, system=system, leaves_large=True) for message in found.messages
+            )
+            return await writer.page(found_view(found, binary=binary), views, call.key_id, binary=binary)
 
     return [
         Operation("GET", "/v1/messages/{id}", get_message, frozenset({"topic", "system"})),

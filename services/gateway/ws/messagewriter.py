@@ -24,8 +24,9 @@ from gantry.model.errors import CorruptRecordError, RecordError
 from gantry.model.message import decode_properties, split_keys
 from gantry.model.propertyname import PropertyName
 from gantry.model.record import RecordScan, scan_record
-from services.gateway.schemas.messages import BASE64, BINARY, TEXT, user_properties
+from services.gateway.schemas.messages import BASE64, BINARY, TEXT
 from services.gateway.schemas.times import format_time
+from services.gateway.views.messages import user_properties
 
 # A body that a client compressed may be larger when inflated than any that comes over HTTP.
 INFLATED_BYTES_MAX: Final = 16 * 1024 * 1024

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Final
 
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import BrokerError
@@ -18,11 +18,12 @@ from gantry.remoting.command import FRAME_BYTES_MAX
 from gantry.remoting.headers.query import QueryMessageHeader, ViewMessageHeader
 from services.gateway.errors import CORRUPT_RECORD, UNKNOWN_MESSAGE, ProblemError
 from services.gateway.metrics import GatewayMetrics
-from services.gateway.schemas.messages import message_view
 from services.gateway.usecases.cluster.brokers import BrokerAnswers, Brokers, no_broker
 from services.gateway.usecases.configs.presence import Presence
 from services.gateway.usecases.reading.fairgate import FairGate
+from services.gateway.usecases.reading.messages import ReadMessage, read_message
 from services.gateway.usecases.reading.read import Caller, QueueReader
+from services.gateway.usecases.reading.results import FoundMessages
 
 # Limit of the brokers' answers to lookups that are in flight or in memory at once. A broker closes a connection that
 # leaves 64 MiB of its answers unread, and readers of queues and streams use the same connection.
@@ -103,11 +104,8 @@ class Lookup:
                 raise unasked from None
             raise
 
-    async def by_key(self, topic: str, key: str, *, limit: int, binary: bool, system: bool) -> dict[str, Any]:
-        """Return the messages of a topic that have a key, newest first. Raises ProblemError.
-
-        The items are made one by one, because bodies may be large.
-        """
+    async def by_key(self, topic: str, key: str, *, limit: int) -> FoundMessages:
+        """Return the messages of a topic that have a key, newest first. Raises ProblemError."""
         sets = await self._homes(topic)
         asked = await self._query(topic, key, limit, sets, unique=False)
         asked.require_any()
@@ -118,34 +116,30 @@ class Lookup:
             if message.topic == topic and (key in message.keys or message.message_id == key)
         ]
         matching.sort(key=lambda pair: (-pair[0].stored_at_ms, pair[1], -pair[0].physical_offset))
-        scanned = len(candidates)
         full = any(len(records) >= limit for records in asked.answers.values())
-        return {
-            "items": self._views(matching[:limit], binary=binary, system=system),
-            "next_cursor": None,
-            "scanned": scanned if binary else str(scanned),
-            "truncated": full or len(matching) > limit or bool(asked.failures),
-        }
+        return FoundMessages(
+            messages=self._sound_messages(matching[:limit]),
+            scanned=len(candidates),
+            is_truncated=full or len(matching) > limit or bool(asked.failures),
+        )
 
-    def _views(
-        self, found: Iterable[tuple[StoredMessage, str]], *, binary: bool, system: bool
-    ) -> Iterator[dict[str, Any]]:
-        for message, broker in found:
+    def _sound_messages(self, found: Iterable[tuple[StoredMessage, str]]) -> Iterator[ReadMessage]:
+        for record, broker in found:
             try:
-                yield message_view(message, broker=broker, binary=binary, system=system, leaves_large=True)
+                yield read_message(record, broker)
             except CorruptRecordError:
                 self._metrics.damaged_records += 1
 
-    def view(self, message: StoredMessage, broker: str, *, binary: bool, system: bool) -> dict[str, Any]:
-        """Return the view of a message. Raises ProblemError (500) if the message is damaged."""
+    def require_sound(self, record: StoredMessage, broker: str) -> ReadMessage:
+        """Return the message of a record. Raises ProblemError (500) if the record is damaged."""
         try:
-            if message.crc.is_good:
-                return message_view(message, broker=broker, binary=binary, system=system, leaves_large=True)
-            reason = f"checksum: {message.crc.value}"
+            if record.crc.is_good:
+                return read_message(record, broker)
+            reason = f"checksum: {record.crc.value}"
         except CorruptRecordError as error:
             reason = error.reason
         self._metrics.damaged_records += 1
-        raise ProblemError(CORRUPT_RECORD, f"id: {message.stored_id} on {broker} is damaged: {reason}", field="id")
+        raise ProblemError(CORRUPT_RECORD, f"id: {record.stored_id} on {broker} is damaged: {reason}", field="id")
 
     async def _homes(self, topic: str) -> Iterable[str]:
         """Return the brokers that may hold messages of a topic: those of the route, and known homes that are down."""

@@ -1,10 +1,10 @@
 """Reads of queues without consuming: messages from an offset, the queues of a topic, the offset of a time."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 from gantry.client.backlog import Backlog
 from gantry.client.consumer.offsets import Offsets
@@ -16,22 +16,21 @@ from gantry.model.group import SubscriptionData, parse_tag_expression
 from gantry.model.message import MessageQueue, StoredMessage
 from gantry.model.names import RETRY_TOPIC_LENGTH_MAX, TOPIC_LENGTH_MAX, check_topic
 from gantry.model.record import decode_record
-from gantry.model.route import TopicRoute
+from gantry.model.route import QueueData, TopicRoute
 from gantry.model.topic import Perm, TopicConfig
 from gantry.remoting.bodies.queuestates import QueueState
 from gantry.remoting.codes import ResponseCode
 from gantry.runtime.clock import Clock
 from services.gateway.errors import UNKNOWN_QUEUE, ProblemError
 from services.gateway.metrics import GatewayMetrics
-from services.gateway.schemas.messages import message_view
-from services.gateway.schemas.times import format_time
 from services.gateway.usecases.cluster.brokers import BrokerAnswers, Brokers
 from services.gateway.usecases.configs.presence import Presence
+from services.gateway.usecases.page import Page
 from services.gateway.usecases.reading.arrivals import WAIT_SLICE_MS, Arrivals
 from services.gateway.usecases.reading.fairgate import FairGate
+from services.gateway.usecases.reading.messages import ReadMessage, read_message
+from services.gateway.usecases.reading.results import DamagedRecord, QueueRead, TopicQueue
 from services.gateway.usecases.sending.send import no_name_server
-
-T = TypeVar("T")
 
 # Brokers create this group at their start and let it pull every topic; no offset is ever committed for it.
 READER_GROUP: Final = "TOOLS_CONSUMER"
@@ -84,7 +83,7 @@ class Records:
     """The records of one pull, sound and damaged."""
 
     messages: list[StoredMessage]
-    damaged: list[dict[str, Any]]
+    damaged: list[DamagedRecord]
     next_offset: int
 
 
@@ -114,22 +113,14 @@ class QueueReader:
         self._offsets = Offsets(engine)
         self._backlog = Backlog(engine)
 
+    @asynccontextmanager
     async def read(
-        self,
-        queue: MessageQueue,
-        offset: int,
-        *,
-        limit: int,
-        wait_ms: int,
-        expression: str,
-        binary: bool,
-        system: bool,
-        caller: Caller,
-        write: Callable[[dict[str, Any]], Awaitable[T]],
-    ) -> T:
-        """Read messages, waiting up to `wait_ms` if there is none yet, and return the result of `write`.
+        self, queue: MessageQueue, offset: int, *, limit: int, wait_ms: int, expression: str, caller: Caller
+    ) -> AsyncIterator[QueueRead]:
+        """Read messages, waiting up to `wait_ms` if there is none yet. The caller writes its answer within the block.
 
-        The number of answers that are fetched and written at once is limited (FETCHES_AT_ONCE for each broker).
+        The number of results that are fetched and written at once is limited (FETCHES_AT_ONCE for each broker), and
+        a result with messages counts until the block ends.
 
         Raises:
             InvalidValueError: The name or the expression is not valid.
@@ -150,13 +141,15 @@ class QueueReader:
                     left_ms = deadline_ms - self._clock.monotonic_ms()
                     is_empty = result.status is PullStatus.NO_NEW_MSG and result.next_offset <= offset
                     if not is_empty or left_ms <= 0 or self._is_stopping():
-                        return await write(self._view(queue, offset, result, binary=binary, system=system))
+                        yield self._result(queue, offset, result)
+                        return
                 with caller.waiting():
                     has_news = await self._wait(queue, offset, subscription, deadline_ms)
                 if not has_news:
                     # Thousands of waits that began together end together, so their answers take turns.
                     await caller.take_turn()
-                    return await write(self._view(queue, offset, result, binary=binary, system=system))
+                    yield self._result(queue, offset, result)
+                    return
 
     async def _wait(self, queue: MessageQueue, offset: int, subscription: SubscriptionData, deadline_ms: int) -> bool:
         """Return whether a message arrived before the deadline."""
@@ -169,36 +162,22 @@ class QueueReader:
         """Cancel all waits at brokers."""
         await self._arrivals.close()
 
-    async def queues(self, topic: str) -> dict[str, Any]:
+    async def queues(self, topic: str) -> Page[TopicQueue]:
         """List a topic's queues with their offsets. Raises ProblemError."""
         route = await self.route(topic)
         counts = {data.broker_name: data for data in route.queue_datas}
         asked, unrouted = await asyncio.gather(self.queue_states(topic, list(counts)), self.unrouted(topic, counts))
-        items: list[dict[str, Any]] = []
+        queues: list[TopicQueue] = []
         for broker in sorted({*counts, *unrouted}):
             data = counts.get(broker)
             if data is None:
-                items += [
-                    _unknown_view(broker, queue_id, unrouted[broker]) for queue_id in range(unrouted[broker].count)
-                ]
+                held = unrouted[broker]
+                queues += [_unrouted_queue(broker, queue_id, held) for queue_id in range(held.count)]
                 continue
-            states = asked.answers.get(broker)
-            known = {state.queue_id: state for state in states} if states is not None else {}
+            known = {state.queue_id: state for state in asked.answers.get(broker, ())}
             queue_ids = sorted(known) or range(max(data.read_queue_nums, data.write_queue_nums))
-            for queue_id in queue_ids:
-                state = known.get(queue_id)
-                items.append(
-                    {
-                        "broker": broker,
-                        "queue_id": queue_id,
-                        "min_offset": None if state is None else str(state.min_offset),
-                        "max_offset": None if state is None else str(state.max_offset),
-                        "read": bool(data.perm & Perm.READ) and queue_id < data.read_queue_nums,
-                        "write": bool(data.perm & Perm.WRITE) and queue_id < data.write_queue_nums,
-                        "last_stored_at": _moment(None if state is None else state.last_stored_at),
-                    }
-                )
-        return {"items": items, "next_cursor": None}
+            queues += [_routed_queue(data, queue_id, known.get(queue_id)) for queue_id in queue_ids]
+        return Page(queues)
 
     async def unrouted(self, topic: str, named: Collection[str]) -> dict[str, UnreachableQueues]:
         """Return the topic's queues on brokers that hold it but are not in `named`, the brokers of its route.
@@ -214,11 +193,11 @@ class QueueReader:
                 unrouted[broker] = UnreachableQueues(held["read_queues"], held["write_queues"], held["perm"])
         return unrouted
 
-    async def find_offset(self, queue: MessageQueue, at_ms: int, boundary: str) -> str:
+    async def find_offset(self, queue: MessageQueue, at_ms: int, boundary: str) -> int:
         """Return the offset of a time. Raises ProblemError, ClientError."""
         await self.check_queue(queue)
         async with self.explained(queue.topic):
-            return str(max(0, await self._offsets.search_offset(queue, at_ms, boundary.upper())))
+            return max(0, await self._offsets.search_offset(queue, at_ms, boundary.upper()))
 
     async def route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
         """Return the route of a topic.
@@ -289,37 +268,24 @@ class QueueReader:
 
         return await self._brokers.ask(ask, among)
 
-    def _view(
-        self, queue: MessageQueue, offset: int, result: PullResult, *, binary: bool, system: bool
-    ) -> dict[str, Any]:
+    def _result(self, queue: MessageQueue, offset: int, result: PullResult) -> QueueRead:
         records = read_records(result.body, queue, offset, result.next_offset)
-        wanted = [message for message in records.messages if _matches(result.subscription, message)]
-        views = []
-        for message in wanted:
+        wanted, subscription = records.messages, result.subscription
+        if not subscription.is_all:
+            wanted = [record for record in wanted if subscription.matches_tag(record.tag)]
+        messages: list[ReadMessage] = []
+        for record in wanted:
             try:
-                views.append(
-                    message_view(message, broker=queue.broker_name, binary=binary, system=system, leaves_large=True)
-                )
+                messages.append(read_message(record, queue.broker_name))
             except CorruptRecordError as error:
-                records.damaged.append(damaged_view(message, error.reason))
-        self._metrics.read_messages += len(views)
+                records.damaged.append(_damaged_record(record, error.reason))
+        self._metrics.read_messages += len(messages)
         self._metrics.damaged_records += len(records.damaged)
         status = result.status
         if status is PullStatus.FOUND and not wanted and not records.damaged:
             # The broker compares hashes of tags; none of these messages has the tag itself.
             status = PullStatus.NO_MATCHED_MSG
-        for damaged in records.damaged:
-            damaged["queue_offset"] = _offset(damaged["queue_offset"], binary=binary)
-        answer: dict[str, Any] = {
-            "status": str(status),
-            "messages": views,
-            "next_offset": _offset(records.next_offset, binary=binary),
-            "min_offset": _offset(result.min_offset, binary=binary),
-            "max_offset": _offset(result.max_offset, binary=binary),
-        }
-        if records.damaged:
-            answer["damaged"] = records.damaged
-        return answer
+        return QueueRead(status, messages, records.damaged, records.next_offset, result.min_offset, result.max_offset)
 
 
 def read_records(body: memoryview, queue: MessageQueue, offset: int, next_offset: int) -> Records:
@@ -336,29 +302,40 @@ def read_records(body: memoryview, queue: MessageQueue, offset: int, next_offset
             if message.crc.is_good and message.topic == queue.topic and message.queue_id == queue.queue_id:
                 records.messages.append(message)
             else:
-                records.damaged.append(damaged_view(message, f"checksum: {message.crc.value}"))
+                records.damaged.append(_damaged_record(message, f"checksum: {message.crc.value}"))
     except RecordError as error:
-        records.damaged.append({"queue_offset": expected, "stored_id": None, "reason": error.reason})
+        records.damaged.append(DamagedRecord(expected, None, error.reason))
         records.next_offset = expected + 1
     return records
 
 
-def damaged_view(message: StoredMessage, reason: str) -> dict[str, Any]:
-    """Return the known facts about a record that is not shown."""
-    return {"queue_offset": message.queue_offset, "stored_id": message.stored_id, "reason": reason}
+def _damaged_record(message: StoredMessage, reason: str) -> DamagedRecord:
+    return DamagedRecord(message.queue_offset, message.stored_id, reason)
 
 
-def _unknown_view(broker: str, queue_id: int, unrouted: UnreachableQueues) -> dict[str, Any]:
+def _routed_queue(data: QueueData, queue_id: int, state: QueueState | None) -> TopicQueue:
+    return TopicQueue(
+        broker=data.broker_name,
+        queue_id=queue_id,
+        min_offset=None if state is None else state.min_offset,
+        max_offset=None if state is None else state.max_offset,
+        is_readable=bool(data.perm & Perm.READ) and queue_id < data.read_queue_nums,
+        is_writable=bool(data.perm & Perm.WRITE) and queue_id < data.write_queue_nums,
+        last_stored_at_ms=None if state is None else state.last_stored_at,
+    )
+
+
+def _unrouted_queue(broker: str, queue_id: int, unrouted: UnreachableQueues) -> TopicQueue:
     perm, read_queues = unrouted.perm, unrouted.read_queues
-    return {
-        "broker": broker,
-        "queue_id": queue_id,
-        "min_offset": None,
-        "max_offset": None,
-        "read": None if perm is None or read_queues is None else "r" in perm and queue_id < read_queues,
-        "write": None if perm is None else "w" in perm and queue_id < unrouted.write_queues,
-        "last_stored_at": None,
-    }
+    return TopicQueue(
+        broker=broker,
+        queue_id=queue_id,
+        min_offset=None,
+        max_offset=None,
+        is_readable=None if perm is None or read_queues is None else "r" in perm and queue_id < read_queues,
+        is_writable=None if perm is None else "w" in perm and queue_id < unrouted.write_queues,
+        last_stored_at_ms=None,
+    )
 
 
 def _each_record(body: memoryview) -> Iterator[StoredMessage]:
@@ -367,15 +344,3 @@ def _each_record(body: memoryview) -> Iterator[StoredMessage]:
         message = decode_record(body, at)
         yield message
         at += message.size_bytes
-
-
-def _matches(subscription: SubscriptionData, message: StoredMessage) -> bool:
-    return subscription.is_all or subscription.matches_tag(message.tag)
-
-
-def _offset(offset: int, *, binary: bool) -> int | str:
-    return offset if binary else str(offset)
-
-
-def _moment(at_ms: int | None) -> str | None:
-    return None if at_ms is None else format_time(at_ms)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from services.gateway.asgi.writing import ANSWER_BYTES_MAX, SLICE_BYTES, AnswerWriter
-from services.gateway.schemas.messages import body_view
+from services.gateway.views.messages import body_view
 
 MIB = 1024 * 1024
 # The largest size of a slice as JSON.

@@ -106,8 +106,9 @@ async def test_a_send_while_all_brokers_are_away_is_503(sending, engine, brokers
     assert (result.outcome, result.problem.status, result.problem.retryable) == ("not_stored", 503, True)
 
 
-async def unwritten(answer):
-    raise AssertionError("there is no answer to write")
+async def read_once(reader, queue):
+    async with reader.read(queue, 0, limit=1, wait_ms=0, expression="*", caller=Reader()):
+        raise AssertionError("there is no answer to write")
 
 
 async def test_a_read_while_all_brokers_are_away_is_503(reader, engine, brokers, seen, transport, topics, metrics):
@@ -118,13 +119,11 @@ async def test_a_read_while_all_brokers_are_away_is_503(reader, engine, brokers,
     await asyncio.sleep(2)
     queue = MessageQueue("T", "a", 0)
     for ask in (
-        reader.read(
-            queue, 0, limit=1, wait_ms=0, expression="*", binary=False, system=False, caller=Reader(), write=unwritten
-        ),
+        read_once(reader, queue),
         reader.find_offset(queue, 0, "lower"),
         reader.route("T", refresh=True),
         lookup.by_id("A" * 32, "T"),
-        lookup.by_key("T", "k", limit=1, binary=False, system=False),
+        lookup.by_key("T", "k", limit=1),
     ):
         assert (await problem_of(ask)).status == 503
 
@@ -141,8 +140,8 @@ async def test_a_message_of_an_unreachable_broker_is_not_unknown(
     seen.topic("T", "a")
     await engine.publish_info("T", refresh=True)
     assert (await problem_of(lookup.by_id("A" * 32, "T"))).kind.name == "broker-unavailable"
-    found = await lookup.by_key("T", "k", limit=1, binary=False, system=False)
-    assert (list(found["items"]), found["truncated"]) == ([], True)
+    found = await lookup.by_key("T", "k", limit=1)
+    assert (list(found.messages), found.is_truncated) == ([], True)
 
 
 async def test_a_topic_that_its_brokers_no_longer_have_is_unknown(sending, engine, brokers, seen, transport):

@@ -10,6 +10,8 @@ from gantry.model.route import BrokerData
 from gantry.remoting.codes import RequestCode, ResponseCode
 from services.gateway.errors import ProblemError
 from services.gateway.usecases.reading.lookup import Lookup
+from services.gateway.views.messages import message_view
+from services.gateway.views.reads import found_view
 from tests.support.scriptedpeer import ok, refuse
 
 HOST = Address("10.0.0.1", 10911)
@@ -87,10 +89,12 @@ async def test_a_key_is_compared_by_its_text_and_not_by_its_hash(lookup, one_bro
     one_broker.at(
         str(HOST), {QUERY: answering(record(1, keys="k1 k2"), record(2, keys="other"), record(3, stored_at=9_000))}
     )
-    found = await lookup.by_key("T", "k1", limit=3, binary=False, system=False)
-    assert [item["stored_id"][-2:] for item in found["items"]] == ["03", "01"]
-    assert (found["scanned"], found["truncated"], found["next_cursor"]) == ("3", True, None)
-    assert not (await lookup.by_key("T", "k1", limit=10, binary=True, system=False))["truncated"]
+    found = await lookup.by_key("T", "k1", limit=3)
+    items = [message_view(message) for message in found.messages]
+    assert [item["stored_id"][-2:] for item in items] == ["03", "01"]
+    assert found_view(found, binary=False) == {"next_cursor": None, "scanned": "3", "truncated": True}
+    found = await lookup.by_key("T", "k1", limit=10)
+    assert found_view(found, binary=True) == {"next_cursor": None, "scanned": 3, "truncated": False}
 
 
 async def test_a_damaged_message_is_not_shown(lookup, one_broker, metrics):
@@ -99,9 +103,9 @@ async def test_a_damaged_message_is_not_shown(lookup, one_broker, metrics):
     one_broker.at(str(HOST), {VIEW: answering(bytes(damaged)), QUERY: answering(bytes(damaged))})
     message, broker = await lookup.by_id(encode_stored_id(HOST, 100), None)
     with pytest.raises(ProblemError) as caught:
-        lookup.view(message, broker, binary=False, system=False)
+        lookup.require_sound(message, broker)
     assert (caught.value.status, caught.value.retryable) == (500, False)
-    assert list((await lookup.by_key("T", "k1", limit=3, binary=False, system=False))["items"]) == []
+    assert list((await lookup.by_key("T", "k1", limit=3)).messages) == []
     assert metrics.damaged_records == 2
 
 

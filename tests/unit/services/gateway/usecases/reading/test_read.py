@@ -14,7 +14,9 @@ from gantry.remoting.command import RemotingCommand
 from services.gateway.errors import TOO_MANY, ProblemError
 from services.gateway.usecases.consuming.offsets import GroupOffsets
 from services.gateway.usecases.reading import arrivals
-from services.gateway.usecases.reading.read import read_records
+from services.gateway.usecases.reading.read import FETCHES_AT_ONCE, read_records
+from services.gateway.views.page import page_view
+from services.gateway.views.reads import queue_read_view, queue_view
 from tests.support.scriptedpeer import Deed, in_turn, ok, refuse
 
 QUEUE = MessageQueue("T", "a", 0)
@@ -85,21 +87,18 @@ class Caller:
         self.turns += 1
 
 
-async def shown(answer):
-    return answer
+async def read(reader, offset=0, *, binary=False, system=False, **options):
+    """Return the answer to a read of the queue."""
+    defaults = {"limit": 32, "wait_ms": 0, "expression": "*", "caller": Caller()}
+    async with reader.read(QUEUE, offset, **{**defaults, **options}) as found:
+        return queue_read_view(found, binary=binary, system=system)
 
 
-async def read(reader, offset=0, **options):
-    defaults = {
-        "write": shown,
-        "limit": 32,
-        "wait_ms": 0,
-        "expression": "*",
-        "binary": False,
-        "system": False,
-        "caller": Caller(),
-    }
-    return await reader.read(QUEUE, offset, **{**defaults, **options})
+async def queues(reader, topic):
+    """Return the items of the answer that lists a topic's queues."""
+    answer = page_view(await reader.queues(topic), queue_view)
+    assert answer["next_cursor"] is None
+    return answer["items"]
 
 
 async def test_messages_are_shown_in_the_format_of_the_contract(reader, answers):
@@ -232,6 +231,24 @@ async def test_the_number_of_queues_waited_on_is_limited(reader, answers, transp
     await asyncio.gather(*waiting)
 
 
+async def test_a_result_counts_until_its_answer_is_written(reader, answers, transport):
+    answers(found(record(0), next_offset=1))
+    written = asyncio.Event()
+
+    async def write_slowly():
+        async with reader.read(QUEUE, 0, limit=32, wait_ms=0, expression="*", caller=Caller()):
+            await written.wait()
+
+    slow = [asyncio.create_task(write_slowly()) for _ in range(FETCHES_AT_ONCE)]
+    await asyncio.sleep(1)
+    late = asyncio.create_task(read(reader))
+    await asyncio.sleep(1)
+    assert (len(transport.sent(RequestCode.PULL_MESSAGE)), late.done()) == (FETCHES_AT_ONCE, False)
+    written.set()
+    await asyncio.gather(*slow)
+    assert (await late)["status"] == "FOUND"
+
+
 async def test_an_illegal_offset_has_the_next_offset(reader, answers):
     answers(lambda request: pulled(request, ResponseCode.PULL_OFFSET_MOVED, 7))
     answer = await read(reader, 99, wait_ms=10_000)
@@ -258,7 +275,7 @@ def test_a_damaged_record_is_reported_and_never_shown(at):
     body = record(0) + bytes(damaged) + record(2)
     records = read_records(memoryview(body), QUEUE, 0, 3)
     assert [message.queue_offset for message in records.messages] == [0, 2]
-    assert [entry["reason"] for entry in records.damaged] == ["checksum: record_mismatch"]
+    assert [record.reason for record in records.damaged] == ["checksum: record_mismatch"]
 
 
 def test_reading_continues_after_a_record_of_unknown_length_with_the_next_pull():
@@ -266,7 +283,8 @@ def test_reading_continues_after_a_record_of_unknown_length_with_the_next_pull()
     damaged[4] ^= 1  # The flipped bit is in the magic, so the length of the record is unknown.
     records = read_records(memoryview(record(0) + bytes(damaged) + record(2)), QUEUE, 0, 3)
     assert [message.queue_offset for message in records.messages] == [0]
-    assert (records.damaged[0]["queue_offset"], records.damaged[0]["stored_id"], records.next_offset) == (1, None, 2)
+    [damaged_record] = records.damaged
+    assert (damaged_record.queue_offset, damaged_record.stored_id, records.next_offset) == (1, None, 2)
 
 
 async def test_refusals_of_brokers_are_problems(reader, answers):
@@ -306,7 +324,7 @@ async def two_brokers(cluster, transport, reader):
     cluster.topic("T", "a", "b")
     for broker in "ab":
         transport.at(f"{broker}:10911", {RequestCode.GANTRY_QUEUE_STATES: states(broker)})
-    listed = (await reader.queues("T"))["items"]
+    listed = await queues(reader, "T")
     assert [(item["broker"], item["max_offset"]) for item in listed] == [("a", "5")] * 2 + [("b", "5")] * 2
     cluster.topic("T", "a")
     del cluster.registered["b"]
@@ -315,7 +333,7 @@ async def two_brokers(cluster, transport, reader):
 
 
 async def test_queues_of_an_unreachable_broker_are_not_omitted(reader, two_brokers):
-    items = (await reader.queues("T"))["items"]
+    items = await queues(reader, "T")
     shown = [(item["broker"], item["queue_id"], item["max_offset"], item["read"]) for item in items]
     assert shown == [("a", 0, "5", True), ("a", 1, "5", True), ("b", 0, None, None), ("b", 1, None, None)]
 
@@ -326,7 +344,7 @@ async def test_queues_of_an_unavailable_broker_come_from_postgres(reader, two_br
         return {"a": held, "b": held, "c": {**held, "perm": "r"}}
 
     monkeypatch.setattr(topics, "observed_homes", observed_homes)
-    items = [item for item in (await reader.queues("T"))["items"] if item["broker"] != "a"]
+    items = [item for item in await queues(reader, "T") if item["broker"] != "a"]
     shown = [(item["broker"], item["queue_id"], item["read"], item["write"]) for item in items]
     assert shown == [
         ("b", 0, True, True), ("b", 1, True, True), ("b", 2, True, False),
