@@ -4,7 +4,8 @@ from services.gateway.asgi.answer import Answer, json_answer
 from services.gateway.asgi.call import Call
 from services.gateway.asgi.operation import Operation
 from services.gateway.core import Core, Feature
-from services.gateway.usecases.cluster.views import Cluster
+from services.gateway.usecases.cluster.members import Cluster
+from services.gateway.views.cluster import cluster_view
 
 
 def cluster_feature(core: Core) -> Feature:
@@ -17,6 +18,6 @@ def cluster_routes(cluster: Cluster) -> list[Operation]:
 
     async def show(call: Call) -> Answer:
         call.principal.require_admin()
-        return json_answer(await cluster.show())
+        return json_answer(cluster_view(await cluster.state()))
 
     return [Operation("GET", "/v1/cluster", show)]

@@ -16,10 +16,16 @@ from services.gateway.asgi.query import flag_of, limit_of
 from services.gateway.core import Core, Feature
 from services.gateway.db.repositories import Actor
 from services.gateway.schemas.configs import GroupChange
+from services.gateway.schemas.offsets import Commits
 from services.gateway.settings import OFFSETS_BYTES_MAX
 from services.gateway.usecases.configs.configs import Configs
 from services.gateway.usecases.consuming.consumers import Consumers
-from services.gateway.usecases.consuming.offsets import Commits, GroupOffsets
+from services.gateway.usecases.consuming.offsets import GroupOffsets
+from services.gateway.usecases.page import Page
+from services.gateway.views.consumers import client_view, subscription_view
+from services.gateway.views.metadata import metadata_page_view
+from services.gateway.views.offsets import commits_view, group_offset_view
+from services.gateway.views.page import page_view
 
 _change = msgspec.json.Decoder(GroupChange)
 _commits = msgspec.json.Decoder(Commits)
@@ -71,25 +77,27 @@ def group_routes(groups: Configs[SubscriptionGroup], offsets: GroupOffsets, cons
         if topic is not None and not call.principal.is_admin:
             call.principal.require_consume(topic, group)
         await groups.require(group)
-        items = await (offsets.of_group(group) if topic is None else offsets.of_topic(group, topic))
-        items = [item for item in items if call.principal.is_admin or call.principal.may_read(item["topic"])]
-        return json_answer({"items": items, "next_cursor": None})
+        found = await (offsets.of_group(group) if topic is None else offsets.of_topic(group, topic))
+        readable = [one for one in found if call.principal.is_admin or call.principal.may_read(one.queue.topic)]
+        return json_answer(page_view(Page(readable), group_offset_view))
 
     async def put_offsets(call: Call) -> Answer:
         group = _seen_group(call)
         commits = await call.read_json(_commits, bytes_max=OFFSETS_BYTES_MAX)
         actor = Actor(call.principal.key_id, call.request_id)
-        return json_answer(await offsets.commit(group, commits.offsets, call.principal, actor))
+        results = await offsets.commit(group, commits.offsets, call.principal, actor)
+        return json_answer(commits_view(results, call.request_id))
 
     async def clients(call: Call) -> Answer:
         group = _seen_group(call)
         await groups.require(group)
-        return json_answer(await consumers.clients(group))
+        return json_answer(page_view(Page(await consumers.clients(group)), client_view))
 
     async def subscriptions(call: Call) -> Answer:
         group = _seen_group(call)
         cursor, limit = call.query.get("cursor"), limit_of(call.query)
-        return json_answer(await consumers.subscriptions(group, cursor=cursor, limit=limit))
+        found = await consumers.subscriptions(group, cursor=cursor, limit=limit)
+        return json_answer(metadata_page_view(found, subscription_view))
 
     return [
         Operation("GET", "/v1/groups", page, frozenset({"cursor", "limit", "system"})),

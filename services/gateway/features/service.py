@@ -9,7 +9,8 @@ from services.gateway.asgi.call import Call
 from services.gateway.asgi.operation import Operation
 from services.gateway.core import Core, Feature
 from services.gateway.metrics import CONTENT_TYPE, GatewayMetrics
-from services.gateway.usecases.cluster.health import Health
+from services.gateway.usecases.cluster.health import Health, ReadyStatus
+from services.gateway.views.health import readiness_view
 
 _GATEWAY: Final = Path(__file__).resolve().parents[1]
 
@@ -49,7 +50,7 @@ def service_routes(
 
     async def readyz(call: Call) -> Answer:
         readiness = await health.readiness()
-        answer = json_answer(readiness, 503 if readiness["status"] == "unready" else 200)
+        answer = json_answer(readiness_view(readiness), 503 if readiness.status is ReadyStatus.UNREADY else 200)
         if answer.status_code == 503:
             answer.raw_headers.append((b"retry-after", b"1"))
         return answer

@@ -18,3 +18,14 @@ class Page(Generic[T]):
 
     items: Sequence[T]
     next_cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataPage(Page[T]):
+    """One page of a listing that has less to tell without Postgres.
+
+    Attributes:
+        is_metadata_available: Whether Postgres answered.
+    """
+
+    is_metadata_available: bool

@@ -4,26 +4,68 @@ Brokers know the instances that are connected now. Postgres also remembers earli
 them there from the brokers.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import BrokerError
 from gantry.model.errors import InvalidValueError
+from gantry.model.group import ConsumeFromWhere, ConsumeType, MessageModel
 from gantry.remoting.bodies.connections import ClientConnection, ConsumerConnection
-from gantry.remoting.codes import RequestCode, ResponseCode, version_name
+from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.headers.client import GetConsumerConnectionListHeader
 from gantry.runtime.clock import Clock
-from services.gateway.db.models import Subscription
-from services.gateway.db.subscriptions import CLIENTS_NAMED_MAX, Sighting, SubscriptionRepository, judge
+from services.gateway.db.models import Subscription, Verdict
+from services.gateway.db.subscriptions import Sighting, SubscriptionRepository, judge
 from services.gateway.errors import ProblemError
 from services.gateway.schemas.cursors import decode_cursor, encode_cursor
-from services.gateway.schemas.times import format_moment, format_time
 from services.gateway.usecases.cluster.brokers import BrokerAnswers, Brokers
 from services.gateway.usecases.metadata import Metadata, is_metadata_unavailable
+from services.gateway.usecases.page import MetadataPage
 
 LISTING: Final = "subscriptions"
 _ID_MAX: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectedClient:
+    """An instance of a group that is connected now.
+
+    Attributes:
+        client_id: Id of the instance.
+        address: Address from which it is connected, `host:port`.
+        language: Language of its client, as the broker reports it: `JAVA`, `PYTHON`, ….
+        version: Number of its protocol version.
+        brokers: Names of the broker sets that it is connected to.
+        message_model: Message model of the group; None if the broker does not report it.
+        consume_type: Whether the group pulls or is pushed to; None as above.
+        from_where: Position at which the group starts in new queues; None as above.
+    """
+
+    client_id: str
+    address: str
+    language: str
+    version: int
+    brokers: Sequence[str]
+    message_model: MessageModel | None
+    consume_type: ConsumeType | None
+    from_where: ConsumeFromWhere | None
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSubscription:
+    """A subscription that brokers see now; it is not known when it was first seen.
+
+    Attributes:
+        sighting: The subscription and the instances that have it.
+        verdict: Whether the instances of the group agree on the topic.
+        seen_at_ms: The present.
+    """
+
+    sighting: Sighting
+    verdict: Verdict
+    seen_at_ms: int
 
 
 class Consumers:
@@ -35,11 +77,11 @@ class Consumers:
         self._metadata = metadata
         self._clock = clock
 
-    async def clients(self, group: str) -> dict[str, Any]:
+    async def clients(self, group: str) -> list[ConnectedClient]:
         """Return the instances of a group that are connected now. Raises ProblemError (503)."""
         asked = await self.connections(group)
         asked.require_any()
-        return {"items": client_views(asked.answers), "next_cursor": None}
+        return connected_clients(asked.answers)
 
     async def connections(self, group: str) -> BrokerAnswers[ConsumerConnection]:
         """Return each broker's connections of a group; empty on a broker without instances of it."""
@@ -67,8 +109,12 @@ class Consumers:
             return None
         return frozenset(topic for one in asked.answers.values() if one.connections for topic in one.subscriptions)
 
-    async def subscriptions(self, group: str, *, cursor: str | None, limit: int) -> dict[str, Any]:
+    async def subscriptions(
+        self, group: str, *, cursor: str | None, limit: int
+    ) -> MetadataPage[Subscription | LiveSubscription]:
         """Return a group's subscriptions, including those of instances that have disconnected.
+
+        While Postgres is unavailable, the page has all subscriptions of the instances that are connected now.
 
         Raises:
             InvalidValueError: The cursor is not one of this list.
@@ -87,35 +133,17 @@ class Consumers:
             if not is_metadata_unavailable(error):
                 raise
             return await self._live(group)
-        return {
-            "items": [_row_view(row) for row in rows],
-            "next_cursor": encode_cursor(LISTING, str(rows[-1].id)) if len(rows) == limit else None,
-            "metadata": "available",
-        }
+        next_cursor = encode_cursor(LISTING, str(rows[-1].id)) if len(rows) == limit else None
+        return MetadataPage(rows, next_cursor, is_metadata_available=True)
 
-    async def _live(self, group: str) -> dict[str, Any]:
+    async def _live(self, group: str) -> MetadataPage[Subscription | LiveSubscription]:
         asked = await self.connections(group)
         asked.require_any()
         sightings = sightings_of(asked.answers.values())
         verdicts = judge(sightings)
-        now = format_time(self._clock.now_ms())
-        items = [
-            {
-                "topic": seen.topic,
-                "filter": seen.expression,
-                "filter_type": seen.expression_type,
-                "message_model": seen.message_model,
-                "client_kind": seen.client_kind,
-                "clients": list(seen.clients[:CLIENTS_NAMED_MAX]),
-                "clients_count": len(seen.clients),
-                "active": True,
-                "verdict": verdicts[seen.topic].value,
-                "first_seen_at": None,
-                "last_seen_at": now,
-            }
-            for seen in sightings
-        ]
-        return {"items": items, "next_cursor": None, "metadata": "unavailable"}
+        now_ms = self._clock.now_ms()
+        live = [LiveSubscription(seen, verdicts[seen.topic], now_ms) for seen in sightings]
+        return MetadataPage(live, is_metadata_available=False)
 
 
 def sightings_of(connections: Iterable[ConsumerConnection]) -> list[Sighting]:
@@ -139,41 +167,25 @@ def sightings_of(connections: Iterable[ConsumerConnection]) -> list[Sighting]:
     ]
 
 
-def client_views(connections: Mapping[str, ConsumerConnection]) -> list[dict[str, Any]]:
-    """Return the views of a group's instances, merged from all brokers; pure."""
-    views: dict[str, dict[str, Any]] = {}
+def connected_clients(connections: Mapping[str, ConsumerConnection]) -> list[ConnectedClient]:
+    """Return a group's instances by id, merged from all brokers; pure."""
+    found: dict[str, tuple[ClientConnection, ConsumerConnection, list[str]]] = {}
     for broker, connection in connections.items():
         for client in connection.connections:
-            view = views.setdefault(client.client_id, _client_view(client, connection))
-            if broker not in view["brokers"]:
-                view["brokers"].append(broker)
-    return [views[client_id] for client_id in sorted(views)]
+            _, _, brokers = found.setdefault(client.client_id, (client, connection, []))
+            if broker not in brokers:
+                brokers.append(broker)
+    return [_connected_client(*found[client_id]) for client_id in sorted(found)]
 
 
-def _client_view(client: ClientConnection, connection: ConsumerConnection) -> dict[str, Any]:
-    return {
-        "client_id": client.client_id,
-        "address": client.client_addr,
-        "language": client.language,
-        "version": version_name(client.version),
-        "brokers": [],
-        "message_model": str(connection.message_model or ""),
-        "consume_type": str(connection.consume_type or ""),
-        "from_where": str(connection.consume_from_where or ""),
-    }
-
-
-def _row_view(row: Subscription) -> dict[str, Any]:
-    return {
-        "topic": row.topic,
-        "filter": row.expression,
-        "filter_type": row.expression_type,
-        "message_model": row.message_model,
-        "client_kind": row.client_kind,
-        "clients": row.clients,
-        "clients_count": row.clients_count,
-        "active": row.active,
-        "verdict": row.verdict,
-        "first_seen_at": format_moment(row.first_seen_at),
-        "last_seen_at": format_moment(row.last_seen_at),
-    }
+def _connected_client(client: ClientConnection, group: ConsumerConnection, brokers: Sequence[str]) -> ConnectedClient:
+    return ConnectedClient(
+        client_id=client.client_id,
+        address=client.client_addr,
+        language=client.language,
+        version=client.version,
+        brokers=brokers,
+        message_model=group.message_model,
+        consume_type=group.consume_type,
+        from_where=group.consume_from_where,
+    )

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 import msgspec
-from msgspec import Meta
 
 from gantry.client.consumer.offsets import Offsets
 from gantry.client.engine import ClientEngine
@@ -19,40 +19,49 @@ from gantry.remoting.codes import RequestCode
 from services.gateway.auth.principal import Principal
 from services.gateway.db.repositories import Actor, AuditRepository
 from services.gateway.errors import MEMBERS_CONNECTED, ProblemError, problem_of, reserved_name
-from services.gateway.schemas.configs import BrokerName
-from services.gateway.schemas.outgoing import QueueNumber
+from services.gateway.schemas.offsets import Commit
 from services.gateway.schemas.reading import DuplicateError
 from services.gateway.usecases.cluster.brokers import Brokers
-from services.gateway.usecases.consuming.consumers import Consumers, client_views
+from services.gateway.usecases.consuming.consumers import Consumers, connected_clients
 from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.reading.read import QueueReader
 
-COMMITTED: Final = "committed"
-REFUSED: Final = "refused"
-COMMITS_MAX: Final = 1_000
 _COMMITS_AT_ONCE_MAX: Final = 32
 # An error names at most this many connected members; GET …/clients lists all.
 _MEMBERS_NAMED_MAX: Final = 10
 
 
-class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The offset of one queue: that of the next message to consume."""
+@dataclass(frozen=True, slots=True)
+class GroupOffset:
+    """A group's offset in one queue.
 
-    topic: Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[%|a-zA-Z0-9_-]+\Z")]
-    broker: BrokerName
-    queue_id: QueueNumber
-    offset: Annotated[str, Meta(pattern=r"^(0|[1-9][0-9]{0,18})\Z")]
+    Attributes:
+        queue: The queue.
+        state: State of the queue; None if its broker does not answer.
+    """
+
+    queue: MessageQueue
+    state: QueueState | None
 
     @property
-    def queue(self) -> MessageQueue:
-        """Return the queue."""
-        return MessageQueue(self.topic, self.broker, self.queue_id)
+    def committed_offset(self) -> int | None:
+        """The group's committed offset; None if it never committed one, or if it is unknown."""
+        return None if self.state is None else self.state.committed_offset
+
+    @property
+    def lag(self) -> int | None:
+        """The number of messages that the group has not consumed; None if it is unknown, as without a commit."""
+        if self.state is None or self.state.committed_offset is None:
+            return None
+        return max(0, self.state.max_offset - self.state.committed_offset)
 
 
-class Commits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a commit request."""
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """The result of one commit; `problem` is the reason for which it was rejected, else None."""
 
-    offsets: Annotated[list[Commit], Meta(min_length=1, max_length=COMMITS_MAX)]
+    commit: Commit
+    problem: ProblemError | None
 
 
 def check_repeated_queues(commits: Sequence[Commit]) -> None:
@@ -77,30 +86,29 @@ class GroupOffsets:
         self._metadata = metadata
         self._offsets = Offsets(engine)
 
-    async def of_topic(self, group: str, topic: str) -> list[dict[str, Any]]:
+    async def of_topic(self, group: str, topic: str) -> list[GroupOffset]:
         """Return the group's offsets in all queues of a topic, committed or not. Raises ProblemError."""
         route = await self._reader.route(topic)
         sets = sorted({data.broker_name for data in route.queue_datas})
         asked, unrouted = await asyncio.gather(
             self._reader.queue_states(topic, sets, group), self._reader.unrouted(topic, sets)
         )
-        items: list[dict[str, Any]] = []
+        found: list[GroupOffset] = []
         for data in sorted(route.queue_datas, key=lambda data: data.broker_name):
             states = asked.answers.get(data.broker_name)
             if states is None:
-                unknown = range(data.read_queue_nums)
-                items += [_view(topic, data.broker_name, queue_id, None) for queue_id in unknown]
+                found += _unknown_offsets(topic, data.broker_name, data.read_queue_nums)
             else:
-                items += [
-                    _view(topic, data.broker_name, state.queue_id, state)
+                found += [
+                    GroupOffset(MessageQueue(topic, data.broker_name, state.queue_id), state)
                     for state in states
                     if state.readable or state.committed_offset is not None
                 ]
         for broker in sorted(unrouted):
-            items += [_view(topic, broker, queue_id, None) for queue_id in range(unrouted[broker].count)]
-        return items
+            found += _unknown_offsets(topic, broker, unrouted[broker].count)
+        return found
 
-    async def of_group(self, group: str) -> list[dict[str, Any]]:
+    async def of_group(self, group: str) -> list[GroupOffset]:
         """Return the group's offsets in all queues that it has committed.
 
         Raises:
@@ -115,7 +123,7 @@ class GroupOffsets:
             for key, queues in table.items():
                 if key.endswith(suffix):
                     topics.setdefault(key.removesuffix(suffix), set()).update((broker, number) for number in queues)
-        items: list[dict[str, Any]] = []
+        committed: list[GroupOffset] = []
         for topic in sorted(topics):
             try:
                 found = await self.of_topic(group, topic)
@@ -123,15 +131,18 @@ class GroupOffsets:
                 if error.status != 404:
                     raise
                 continue  # The topic was deleted, so its offsets are meaningless.
-            items += [
-                item
-                for item in found
+            committed += [
+                one
+                for one in found
                 # The commits on a broker that did not answer are unknown, and all its queues are listed as unknown.
-                if item["broker"] not in asked.answered or (item["broker"], item["queue_id"]) in topics[topic]
+                if one.queue.broker_name not in asked.answered
+                or (one.queue.broker_name, one.queue.queue_id) in topics[topic]
             ]
-        return items
+        return committed
 
-    async def commit(self, group: str, commits: Sequence[Commit], principal: Principal, actor: Actor) -> dict[str, Any]:
+    async def commit(
+        self, group: str, commits: Sequence[Commit], principal: Principal, actor: Actor
+    ) -> list[CommitResult]:
         """Set offsets and return a result for each, in order; a rejected offset does not affect the others.
 
         A connected member of the group would commit its own position over them, so nothing is changed while members are
@@ -146,7 +157,7 @@ class GroupOffsets:
         if is_system_group(group):
             raise reserved_name("group", group)
         check_repeated_queues(commits)
-        results: list[dict[str, Any]] = [{**msgspec.to_builtins(commit)} for commit in commits]
+        problems: dict[int, ProblemError] = {}
         room = asyncio.Semaphore(_COMMITS_AT_ONCE_MAX)
 
         async def each(work: Callable[[int], Awaitable[None]], indexes: Iterable[int]) -> None:
@@ -155,7 +166,7 @@ class GroupOffsets:
                     async with room:
                         await work(index)
                 except (ProblemError, ClientError, InvalidValueError) as error:
-                    results[index] |= {"outcome": REFUSED, "problem": problem_of(error).to_dict(actor.request_id or "")}
+                    problems[index] = problem_of(error)
 
             await asyncio.gather(*(one(index) for index in indexes))
 
@@ -166,15 +177,13 @@ class GroupOffsets:
 
         async def write(index: int) -> None:
             async with self._reader.explained(commits[index].topic):
-                await self._offsets.commit_offset(group, commits[index].queue, int(commits[index].offset))
-            results[index]["outcome"] = COMMITTED
+                await self._offsets.commit_offset(group, commits[index].queue, commits[index].queue_offset)
 
         await each(look, range(len(commits)))
         await self._require_no_members(group)
         await self._record(group, {index: (commits[index], before[index]) for index in sorted(before)}, actor)
         await each(write, sorted(before))
-        committed = sum(result["outcome"] == COMMITTED for result in results)
-        return {"results": results, "committed": committed, "refused": len(results) - committed}
+        return [CommitResult(commit, problems.get(index)) for index, commit in enumerate(commits)]
 
     async def _check(self, group: str, commit: Commit, principal: Principal, at: str) -> int | None:
         """Return the group's committed offset of a queue, after checking that the new one is allowed."""
@@ -184,7 +193,7 @@ class GroupOffsets:
         await self._reader.check_queue(queue)
         async with self._reader.explained(commit.topic):
             end = await self._offsets.max_offset(queue)
-            if int(commit.offset) > end:
+            if commit.queue_offset > end:
                 # The group would never consume the messages up to this offset.
                 raise InvalidValueError(f"{at}/offset", commit.offset, f"is beyond the end of the queue, {end}")
             return await self._offsets.committed_offset(group, queue)
@@ -193,7 +202,7 @@ class GroupOffsets:
         asked = await self._consumers.connections(group)
         if not asked.is_complete:
             raise asked.problem()
-        members = [view["client_id"] for view in client_views(asked.answers)]
+        members = [client.client_id for client in connected_clients(asked.answers)]
         if members:
             named = ", ".join(members[:_MEMBERS_NAMED_MAX])
             more = f" and {len(members) - _MEMBERS_NAMED_MAX} more" if len(members) > _MEMBERS_NAMED_MAX else ""
@@ -205,7 +214,7 @@ class GroupOffsets:
 
     async def _record(self, group: str, changes: Mapping[int, tuple[Commit, int | None]], actor: Actor) -> None:
         """Record in the audit trail which offsets are about to change, and their old values."""
-        changed = [(commit, old) for commit, old in changes.values() if old != int(commit.offset)]
+        changed = [(commit, old) for commit, old in changes.values() if old != commit.queue_offset]
         if not changed:
             return
         after = {"offsets": [msgspec.to_builtins(commit) for commit, _ in changed]}
@@ -223,15 +232,5 @@ class GroupOffsets:
         return {key: dict(queues) for key, queues in table.items()}
 
 
-def _view(topic: str, broker: str, queue_id: int, state: QueueState | None) -> dict[str, Any]:
-    committed = None if state is None else state.committed_offset
-    return {
-        "topic": topic,
-        "broker": broker,
-        "queue_id": queue_id,
-        "committed_offset": None if committed is None else str(committed),
-        "min_offset": None if state is None else str(state.min_offset),
-        "max_offset": None if state is None else str(state.max_offset),
-        # Without a commit, the lag is unknown.
-        "lag": None if state is None or committed is None else str(max(0, state.max_offset - committed)),
-    }
+def _unknown_offsets(topic: str, broker: str, count: int) -> list[GroupOffset]:
+    return [GroupOffset(MessageQueue(topic, broker, queue_id), None) for queue_id in range(count)]

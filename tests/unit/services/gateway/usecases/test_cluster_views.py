@@ -3,9 +3,12 @@
 from gantry.model.group import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from gantry.remoting.bodies.connections import ClientConnection, ConsumerConnection
 from services.gateway.metrics import GatewayMetrics
-from services.gateway.usecases.cluster.health import judge
-from services.gateway.usecases.cluster.views import store_view
-from services.gateway.usecases.consuming.consumers import client_views, sightings_of
+from services.gateway.usecases.cluster.health import FailedPart, judge
+from services.gateway.usecases.cluster.members import read_store_figures
+from services.gateway.usecases.consuming.consumers import connected_clients, sightings_of
+from services.gateway.views.cluster import store_view
+from services.gateway.views.consumers import client_view
+from services.gateway.views.health import readiness_view
 
 
 def connection(*clients: str, expression: str = "*", version: int = 1) -> ConsumerConnection:
@@ -22,7 +25,7 @@ def connection(*clients: str, expression: str = "*", version: int = 1) -> Consum
 
 
 def test_an_instance_on_two_brokers_is_one_instance():
-    views = client_views({"a": connection("c1", "c2"), "b": connection("c2")})
+    views = [client_view(client) for client in connected_clients({"a": connection("c1", "c2"), "b": connection("c2")})]
     assert [(view["client_id"], view["brokers"], view["version"]) for view in views] == [
         ("c1", ["a"], "V5_3_3"),
         ("c2", ["a", "b"], "V5_3_3"),
@@ -40,7 +43,8 @@ def test_brokers_with_different_filters_are_two_sightings():
 
 def test_a_store_is_shown_with_the_reported_fields():
     facts = {"commitLogDiskRatio": "0.19", "commitLogMaxOffset": "733", "putTps": "1.5 2 3", "msgPutTotalTodayNow": "5"}
-    view = store_view({**facts, "msgPutTotalTodayMorning": "2", "earliestMessageTimeStamp": "-1", "bootTimestamp": "1"})
+    facts |= {"msgPutTotalTodayMorning": "2", "earliestMessageTimeStamp": "-1", "bootTimestamp": "1"}
+    view = store_view(read_store_figures(facts))
     assert view == {
         "disk_ratio": 0.19,
         "min_physical_offset": None,
@@ -51,13 +55,15 @@ def test_a_store_is_shown_with_the_reported_fields():
         "put_tps": 1.5,
         "messages_put_today": 3,
     }
-    assert set(store_view({"putTps": "?", "commitLogDiskRatio": "x", "commitLogMaxOffset": "-5"}).values()) == {None}
+    unreadable = read_store_figures({"putTps": "?", "commitLogDiskRatio": "x", "commitLogMaxOffset": "-5"})
+    assert set(store_view(unreadable).values()) == {None}
 
 
 def test_readiness_follows_from_the_worst_missing_part():
-    assert judge([]) == {"status": "ready", "reasons": []}
-    assert judge([("metadata", "away", False)])["status"] == "degraded"
-    both = judge([("metadata", "away", False), ("brokers", "none", True)])
+    metadata, brokers = FailedPart("metadata", "away", is_fatal=False), FailedPart("brokers", "none", is_fatal=True)
+    assert readiness_view(judge([])) == {"status": "ready", "reasons": []}
+    assert readiness_view(judge([metadata]))["status"] == "degraded"
+    both = readiness_view(judge([metadata, brokers]))
     assert both["status"] == "unready"
     assert both["reasons"] == [{"part": "metadata", "detail": "away"}, {"part": "brokers", "detail": "none"}]
 

@@ -1,7 +1,6 @@
 """Readiness soon reports unreachable brokers, and costs little for any number of probes."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -11,6 +10,7 @@ from gantry.remoting.codes import RequestCode
 from services.gateway.usecases.cluster.brokers import MISSING_KEPT_MS
 from services.gateway.usecases.cluster.health import CACHED_MS, Health
 from services.gateway.usecases.metadata import Metadata
+from services.gateway.views.health import readiness_view
 from tests.support.scriptedpeer import ScriptedCluster, ScriptedTransport
 from tests.support.virtualtime import VirtualClock
 
@@ -23,7 +23,7 @@ def health(engine: ClientEngine, clock: VirtualClock, cluster: ScriptedCluster) 
 
 async def look(health: Health) -> tuple[str, str]:
     """Return the status as with a database, and the details about brokers."""
-    readiness: dict[str, Any] = await health.readiness()
+    readiness = readiness_view(await health.readiness())
     of_brokers = [reason["detail"] for reason in readiness["reasons"] if reason["part"] == "brokers"]
     if readiness["status"] == "degraded" and not of_brokers:
         return "ready", ""

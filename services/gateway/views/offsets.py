@@ -1,0 +1,40 @@
+"""The JSON form of groups' offsets and of commits."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from services.gateway.usecases.consuming.offsets import CommitResult, GroupOffset
+from services.gateway.views.optional import offset_view
+
+
+def group_offset_view(offset: GroupOffset) -> dict[str, Any]:
+    """Return a group's offset in one queue in the contract's form."""
+    queue, state = offset.queue, offset.state
+    return {
+        "topic": queue.topic,
+        "broker": queue.broker_name,
+        "queue_id": queue.queue_id,
+        "committed_offset": offset_view(offset.committed_offset),
+        "min_offset": None if state is None else str(state.min_offset),
+        "max_offset": None if state is None else str(state.max_offset),
+        "lag": offset_view(offset.lag),
+    }
+
+
+def commits_view(results: Sequence[CommitResult], request_id: str) -> dict[str, Any]:
+    """Return the results of commits in the contract's form; `request_id` is for the problems."""
+    refused = sum(result.problem is not None for result in results)
+    return {
+        "results": [_result_view(result, request_id) for result in results],
+        "committed": len(results) - refused,
+        "refused": refused,
+    }
+
+
+def _result_view(result: CommitResult, request_id: str) -> dict[str, Any]:
+    commit: dict[str, Any] = msgspec.to_builtins(result.commit)
+    if result.problem is None:
+        return {**commit, "outcome": "committed"}
+    return {**commit, "outcome": "refused", "problem": result.problem.to_dict(request_id)}
