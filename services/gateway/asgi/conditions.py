@@ -7,16 +7,20 @@ whole tag is equal.
 Source: RFC 9110, 8.8.3 and 13.1: If-Match compares strongly, so that a weak tag never matches; If-None-Match weakly.
 """
 
+import hashlib
 import re
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from services.gateway.asgi.answer import Answer, json_answer
 from services.gateway.asgi.call import Call
 from services.gateway.db.repositories import ANYTHING, Expectation
 from services.gateway.errors import VERSION_CONFLICT, ProblemError, invalid
-from services.gateway.usecases.configs.configs import Shown
 
 TAGS_MAX: Final = 32
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
 
 _TAG = re.compile(r'(?:W/)?"[!#-~]*"')
 # Shells eat quotes.
@@ -52,19 +56,36 @@ def expectation_of(call: Call, *, allow_none_match: bool = True) -> Expectation:
     return Expectation(version=int(found[1] or found[2]))
 
 
-def shown_answer(call: Call, shown: Shown) -> Answer:
+def etag_of(view: dict[str, Any], version: int | None) -> str | None:
+    """Return the ETag of a view: the version, and a digest of the view; None without a version."""
+    if version is None:
+        return None
+    return f'"{version}-{hashlib.blake2b(_encode(view), digest_size=4).hexdigest()}"'
+
+
+def changed_answer(view: dict[str, Any], version: int | None, *, is_new: bool) -> Answer:
+    """Return the answer to a change, with the ETag of the new version."""
+    return json_answer(view, 201 if is_new else 200, etag=etag_of(view, version))
+
+
+def shown_answer(call: Call, view: dict[str, Any], version: int | None) -> Answer:
     """Return the answer to a read, or 304 if the caller has this version already.
+
+    Args:
+        call: The request.
+        view: The answer's body, in the contract's form.
+        version: Number of changes of the desired state; None if there is no ETag.
 
     Raises:
         ProblemError: 400: If-None-Match is not a list of ETags.
     """
-    etag = shown.etag
+    etag = etag_of(view, version)
     none_match = call.header(b"if-none-match")
     if none_match is not None:
         tags = tags_of(none_match)
         if etag is not None and ("*" in tags or etag in tags):
             return Answer(304, b"", [(b"etag", etag.encode())])
-    return json_answer(shown.view, etag=etag)
+    return json_answer(view, etag=etag)
 
 
 def tags_of(header: str) -> list[str]:

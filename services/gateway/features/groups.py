@@ -10,7 +10,7 @@ from gantry.model.group import SubscriptionGroup
 from gantry.model.names import check_group
 from services.gateway.asgi.answer import Answer, json_answer
 from services.gateway.asgi.call import Call
-from services.gateway.asgi.conditions import expectation_of, shown_answer
+from services.gateway.asgi.conditions import changed_answer, expectation_of, shown_answer
 from services.gateway.asgi.operation import Operation
 from services.gateway.asgi.query import flag_of, limit_of
 from services.gateway.core import Core, Feature
@@ -22,6 +22,7 @@ from services.gateway.usecases.configs.configs import Configs
 from services.gateway.usecases.consuming.consumers import Consumers
 from services.gateway.usecases.consuming.offsets import GroupOffsets
 from services.gateway.usecases.page import Page
+from services.gateway.views.configs import group_view
 from services.gateway.views.consumers import client_view, subscription_view
 from services.gateway.views.metadata import metadata_page_view
 from services.gateway.views.offsets import commits_view, group_offset_view
@@ -43,26 +44,25 @@ def group_routes(groups: Configs[SubscriptionGroup], offsets: GroupOffsets, cons
     async def page(call: Call) -> Answer:
         principal = call.principal
         principal.require(principal.may_see_anything(), "admin")
-        return json_answer(
-            await groups.page(
-                cursor=call.query.get("cursor"),
-                limit=limit_of(call.query),
-                system=flag_of(call.query, "system"),
-                sees=principal.may_see_group,
-            )
+        found = await groups.page(
+            cursor=call.query.get("cursor"),
+            limit=limit_of(call.query),
+            system=flag_of(call.query, "system"),
+            sees=principal.may_see_group,
         )
+        return json_answer(metadata_page_view(found, group_view))
 
     async def show(call: Call) -> Answer:
-        shown = await groups.get(_seen_group(call))
-        return shown_answer(call, shown)
+        group = await groups.get(_seen_group(call))
+        return shown_answer(call, group_view(group), group.version)
 
     async def put(call: Call) -> Answer:
         call.principal.require_admin()
         expect = expectation_of(call)
         change = await call.read_json(_change)
         actor = Actor(call.principal.key_id, call.request_id)
-        shown = await groups.put(call.path_params["group"], change, expect, actor)
-        return json_answer(shown.view, 201 if shown.created else 200, etag=shown.etag)
+        group = await groups.put(call.path_params["group"], change, expect, actor)
+        return changed_answer(group_view(group), group.version, is_new=group.is_new)
 
     async def delete(call: Call) -> Answer:
         call.principal.require_admin()

@@ -5,14 +5,12 @@ import msgspec
 from gantry.model.names import RETRY_TOPIC_LENGTH_MAX, check_group, check_topic
 from services.gateway.asgi.answer import Answer, json_answer
 from services.gateway.asgi.call import Call
-from services.gateway.asgi.conditions import expectation_of, shown_answer
+from services.gateway.asgi.conditions import changed_answer, expectation_of, shown_answer
 from services.gateway.asgi.operation import Operation
 from services.gateway.asgi.query import limit_of
 from services.gateway.core import Core, Feature
-from services.gateway.db.objectives import Objective
 from services.gateway.features.keys import actor_of
 from services.gateway.schemas.objectives import ObjectiveChange
-from services.gateway.usecases.configs.configs import Shown
 from services.gateway.usecases.reports.objectives import Objectives
 from services.gateway.views.objectives import objective_view
 from services.gateway.views.page import page_view
@@ -42,7 +40,8 @@ def objective_routes(objectives: Objectives) -> list[Operation]:
     async def show(call: Call) -> Answer:
         group, topic = _named(call)
         call.principal.require(call.principal.may_see_group(group), "consume", f"group {group}")
-        return shown_answer(call, _shown(await objectives.get(group, topic)))
+        objective = await objectives.get(group, topic)
+        return shown_answer(call, objective_view(objective), objective.version)
 
     async def put(call: Call) -> Answer:
         call.principal.require_admin()
@@ -50,8 +49,7 @@ def objective_routes(objectives: Objectives) -> list[Operation]:
         expect = expectation_of(call)
         change = await call.read_json(_change)
         done = await objectives.put(group, topic, change, expect, actor_of(call))
-        shown = _shown(done.objective)
-        return json_answer(shown.view, 201 if done.is_new else 200, etag=shown.etag)
+        return changed_answer(objective_view(done.objective), done.objective.version, is_new=done.is_new)
 
     async def delete(call: Call) -> Answer:
         call.principal.require_admin()
@@ -66,10 +64,6 @@ def objective_routes(objectives: Objectives) -> list[Operation]:
         Operation("PUT", "/v1/groups/{group}/objective", put, _TOPIC),
         Operation("DELETE", "/v1/groups/{group}/objective", delete, _TOPIC),
     ]
-
-
-def _shown(objective: Objective) -> Shown:
-    return Shown(objective_view(objective), objective.version)
 
 
 def _named(call: Call) -> tuple[str, str | None]:

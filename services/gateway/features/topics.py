@@ -5,13 +5,15 @@ import msgspec
 from gantry.model.topic import TopicConfig
 from services.gateway.asgi.answer import Answer, json_answer
 from services.gateway.asgi.call import Call
-from services.gateway.asgi.conditions import expectation_of, shown_answer
+from services.gateway.asgi.conditions import changed_answer, expectation_of, shown_answer
 from services.gateway.asgi.operation import Operation
 from services.gateway.asgi.query import flag_of, limit_of
 from services.gateway.core import Core, Feature
 from services.gateway.db.repositories import Actor
 from services.gateway.schemas.configs import TopicChange
 from services.gateway.usecases.configs.configs import Configs
+from services.gateway.views.configs import topic_view
+from services.gateway.views.metadata import metadata_page_view
 
 _change = msgspec.json.Decoder(TopicChange)
 
@@ -27,28 +29,27 @@ def topic_routes(topics: Configs[TopicConfig]) -> list[Operation]:
     async def page(call: Call) -> Answer:
         principal = call.principal
         principal.require(principal.may_see_anything(), "admin")
-        return json_answer(
-            await topics.page(
-                cursor=call.query.get("cursor"),
-                limit=limit_of(call.query),
-                system=flag_of(call.query, "system"),
-                sees=principal.may_see_topic,
-            )
+        found = await topics.page(
+            cursor=call.query.get("cursor"),
+            limit=limit_of(call.query),
+            system=flag_of(call.query, "system"),
+            sees=principal.may_see_topic,
         )
+        return json_answer(metadata_page_view(found, topic_view))
 
     async def show(call: Call) -> Answer:
-        topic = call.path_params["topic"]
-        call.principal.require(call.principal.may_see_topic(topic), "admin", f"topic {topic}")
-        shown = await topics.get(topic)
-        return shown_answer(call, shown)
+        name = call.path_params["topic"]
+        call.principal.require(call.principal.may_see_topic(name), "admin", f"topic {name}")
+        topic = await topics.get(name)
+        return shown_answer(call, topic_view(topic), topic.version)
 
     async def put(call: Call) -> Answer:
         call.principal.require_admin()
         expect = expectation_of(call)
         change = await call.read_json(_change)
         actor = Actor(call.principal.key_id, call.request_id)
-        shown = await topics.put(call.path_params["topic"], change, expect, actor)
-        return json_answer(shown.view, 201 if shown.created else 200, etag=shown.etag)
+        topic = await topics.put(call.path_params["topic"], change, expect, actor)
+        return changed_answer(topic_view(topic), topic.version, is_new=topic.is_new)
 
     async def delete(call: Call) -> Answer:
         call.principal.require_admin()

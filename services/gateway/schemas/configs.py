@@ -181,7 +181,7 @@ class GroupChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def observed_topic(config: TopicConfig) -> dict[str, Any]:
-    """Return a broker's topic in the API's terms."""
+    """Return a broker's topic in the API's terms, as answers and Postgres have it."""
     return {
         "read_queues": config.read_queue_nums,
         "write_queues": config.write_queue_nums,
@@ -191,7 +191,7 @@ def observed_topic(config: TopicConfig) -> dict[str, Any]:
 
 
 def observed_group(group: SubscriptionGroup) -> dict[str, Any]:
-    """Return a broker's group in the API's terms."""
+    """Return a broker's group in the API's terms, as answers and Postgres have it."""
     return {
         "retry_max_times": group.retry_max_times,
         "retry_queues": group.retry_queue_nums,
@@ -204,18 +204,18 @@ def observed_group(group: SubscriptionGroup) -> dict[str, Any]:
     }
 
 
-def adopted_topic(observed: Mapping[str, TopicConfig], all_brokers: frozenset[str]) -> dict[str, Any]:
+def adopted_topic(observed: Mapping[str, TopicConfig], all_brokers: frozenset[str]) -> TopicSettings:
     """Return the settings with which a topic that only brokers have is imported.
 
     They are those of the first broker by name; `brokers` is None if every broker has the topic.
     """
     first = observed_topic(observed[min(observed)])
-    return {**first, "brokers": None if all_brokers <= set(observed) else sorted(observed)}
+    return TopicSettings(**first, brokers=None if all_brokers <= set(observed) else sorted(observed))
 
 
-def adopted_group(observed: Mapping[str, SubscriptionGroup], all_brokers: frozenset[str]) -> dict[str, Any]:
+def adopted_group(observed: Mapping[str, SubscriptionGroup], all_brokers: frozenset[str]) -> GroupSettings:
     """Return the settings with which a group that only brokers have is imported."""
-    return observed_group(observed[min(observed)])
+    return GroupSettings(**observed_group(observed[min(observed)]))
 
 
 def read_topic_settings(config: Mapping[str, Any]) -> TopicSettings:

@@ -1,16 +1,14 @@
 """Topics and groups as the HTTP API shows and changes them.
 
 A change is first written to Postgres, together with its audit row, and then to the brokers. The row in Postgres is the
-desired state from that moment on, so the reconciler repairs every broker that the change did not reach. A view shows
-both states: the desired state, and the state that brokers have now.
+desired state from that moment on, so the reconciler repairs every broker that the change did not reach. A
+`Configuration` has both states: the desired state, and the state that brokers have now.
 
-While Postgres is unavailable, only the brokers' state is known; the view then says `"metadata": "unavailable"`.
+While Postgres is unavailable, only the brokers' state is known; the `Configuration` says so.
 """
 
 import asyncio
-import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Generic
 
 import msgspec
@@ -31,12 +29,13 @@ from services.gateway.errors import (
     reserved_name,
 )
 from services.gateway.schemas.cursors import decode_cursor, encode_cursor
-from services.gateway.schemas.times import format_moment
 from services.gateway.usecases.cluster.brokers import BrokerAnswers, Brokers, no_broker
+from services.gateway.usecases.configs.configuration import Configuration, configuration_of
 from services.gateway.usecases.configs.kinds import Change, ConfigRow, DesiredSettings, Kind, ObservedState
 from services.gateway.usecases.configs.presence import Presence, RowState
-from services.gateway.usecases.configs.reconciling import DesiredState, decide_name, homes_of, merge_observed
+from services.gateway.usecases.configs.reconciling import homes_of, merge_observed
 from services.gateway.usecases.metadata import Metadata, is_metadata_unavailable
+from services.gateway.usecases.page import MetadataPage
 
 log = logger("gateway.configs")
 
@@ -50,25 +49,6 @@ CONSUME_TIMEOUT_MINUTES: Final = 15
 WRITES_MAX: Final = 5
 
 NameFilter = Callable[[str], bool]
-
-
-_encode = msgspec.json.Encoder(order="deterministic").encode
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """The view of a topic or group, and its version (None if Postgres has no row for it)."""
-
-    view: dict[str, Any]
-    version: int | None
-    created: bool = False
-
-    @property
-    def etag(self) -> str | None:
-        """Return the ETag: the version, which If-Match compares, and a digest of the view for If-None-Match."""
-        if self.version is None:
-            return None
-        return f'"{self.version}-{hashlib.blake2b(_encode(self.view), digest_size=4).hexdigest()}"'
 
 
 class Configs(Generic[ObservedState]):
@@ -93,7 +73,9 @@ class Configs(Generic[ObservedState]):
         self._tables: tuple[int, BrokerAnswers[Mapping[str, ObservedState]]] | None = None
         self._tables_lock = asyncio.Lock()
 
-    async def put(self, name: str, change: Change[ObservedState], expect: Expectation, actor: Actor) -> Shown:
+    async def put(
+        self, name: str, change: Change[ObservedState], expect: Expectation, actor: Actor
+    ) -> Configuration[ObservedState]:
         """Create a topic or group, or change the settings that `change` names.
 
         Raises:
@@ -118,16 +100,16 @@ class Configs(Generic[ObservedState]):
         homes = homes_of(desired, await self._brokers.sets(), result.row.observed)
         await self._kind.after_put(name, desired, homes)
         await self._await_route(name, asked)
-        return self._show(name, result.row, asked, created=result.created)
+        return configuration_of(self._kind, name, result.row, asked, is_new=result.created)
 
-    async def get(self, name: str) -> Shown:
-        """Return the view of one topic or group. Raises ProblemError (404, 503)."""
+    async def get(self, name: str) -> Configuration[ObservedState]:
+        """Return one topic or group. Raises ProblemError (404, 503)."""
         self._kind.check_name(name)
         state, row = await self._presence.find_row(name)
         asked = await self._find(name)
         if row is None and (state is RowState.DELETING or not asked.answers):
             raise self._presence.problem_of(name, state, asked)
-        return self._show(name, row, asked, metadata=state is not RowState.UNAVAILABLE)
+        return configuration_of(self._kind, name, row, asked, is_metadata_available=state is not RowState.UNAVAILABLE)
 
     async def require(self, name: str) -> None:
         """Raise ProblemError unless a broker that answers has it: 404, or 503 if it exists or may exist."""
@@ -161,9 +143,8 @@ class Configs(Generic[ObservedState]):
             if present.answers and await repository.find(name) is None:
                 # It was created directly on a broker, and the reconciler has not imported it yet.
                 sets = frozenset(await self._brokers.sets())
-                config = self._kind.adopted(present.answers, sets)
-                observed = {broker: self._kind.observed(there) for broker, there in present.answers.items()}
-                await repository.adopt(name, config, observed=observed)
+                config = msgspec.to_builtins(self._kind.adopted(present.answers, sets))
+                await repository.adopt(name, config, observed=self._kind.observed_column(present.answers))
             row = await repository.mark_deleting(name, actor=actor, expect=expect)
             if row is not None:
                 await self._kind.delete_parts(session, name, actor)
@@ -181,7 +162,9 @@ class Configs(Generic[ObservedState]):
         except ProblemError as error:
             log.warning("deleted on all brokers; its row is removed later", name=name, reason=error.detail)
 
-    async def page(self, *, cursor: str | None, limit: int, system: bool, sees: NameFilter) -> dict[str, Any]:
+    async def page(
+        self, *, cursor: str | None, limit: int, system: bool, sees: NameFilter
+    ) -> MetadataPage[Configuration[ObservedState]]:
         """List those that `sees` accepts, by name. Raises InvalidValueError if the cursor is not valid."""
         after = "" if cursor is None else decode_cursor(cursor, self._kind.name)
         asked = await self._all_tables()
@@ -190,21 +173,20 @@ class Configs(Generic[ObservedState]):
         def is_visible(name: str) -> bool:
             return sees(name) and (system or not self._kind.is_system(name, sets))
 
-        rows, metadata = await self._rows_after(after, limit + 1, is_visible)
-        if not metadata:
+        rows, is_available = await self._rows_after(after, limit + 1, is_visible)
+        if not is_available:
             asked.require_answer()
         deleting = {name for name, row in rows.items() if row.state == ConfigState.DELETING}
         there = {name for table in asked.answers.values() for name in table if name > after and is_visible(name)}
         names = sorted((rows.keys() | there) - deleting)
         items = [
-            self._show(name, rows.get(name), _of_name(asked, name), metadata=metadata).view for name in names[:limit]
+            configuration_of(
+                self._kind, name, rows.get(name), _of_name(asked, name), is_metadata_available=is_available
+            )
+            for name in names[:limit]
         ]
-        more = len(names) > limit
-        return {
-            "items": items,
-            "next_cursor": encode_cursor(self._kind.name, names[limit - 1]) if more else None,
-            "metadata": "available" if metadata else "unavailable",
-        }
+        next_cursor = encode_cursor(self._kind.name, names[limit - 1]) if len(names) > limit else None
+        return MetadataPage(items, next_cursor, is_metadata_available=is_available)
 
     async def _write(
         self,
@@ -225,7 +207,7 @@ class Configs(Generic[ObservedState]):
                 asked = BrokerAnswers({}, asked.failures, asked.answered)
             elif asked.answers:
                 # It was created directly on a broker, and the reconciler has not imported it yet.
-                base = self._kind.read_settings(self._kind.adopted(asked.answers, frozenset(sets)))
+                base = self._kind.adopted(asked.answers, frozenset(sets))
             desired = change.over(base)
             desired.check()
             unknown = [broker for broker in _named_brokers(desired) if broker not in sets]
@@ -326,7 +308,7 @@ class Configs(Generic[ObservedState]):
         try:
             async with self._metadata.transaction() as session:
                 repository = self._kind.repository(session)
-                observed = {broker: self._kind.observed(there) for broker, there in asked.answers.items()}
+                observed = self._kind.observed_column(asked.answers)
                 await repository.observe({name: merge_observed(row.observed, observed, asked.answers)})
                 await repository.settle(name, row.version, detail=detail)
         except ProblemError as error:
@@ -348,42 +330,6 @@ class Configs(Generic[ObservedState]):
                     await asyncio.sleep(_ROUTE_POLL_S)
         except TimeoutError:
             log.warning("name servers do not know the topic yet", topic=name)
-
-    def _show(
-        self,
-        name: str,
-        row: ConfigRow | None,
-        asked: BrokerAnswers[ObservedState],
-        *,
-        created: bool = False,
-        metadata: bool = True,
-    ) -> Shown:
-        observed = {broker: self._kind.observed(there) for broker, there in asked.answers.items()}
-        pending: list[str] = []
-        state = "unknown"
-        if row is not None:
-            settings = self._kind.read_settings(row.config)
-            desired = DesiredState(row.version, settings)
-            plan = decide_name(desired, asked.answers, answered=sorted(asked.answered), silent=sorted(asked.failures))
-            pending = sorted({*plan.put, *plan.waiting})
-            if asked.answered or asked.failures:
-                state = "pending" if pending else "applied"
-            config = msgspec.to_builtins(settings)
-        else:
-            config = self._kind.adopted(asked.answers, frozenset(asked.answers)) if asked.answers else {}
-            state = "applied" if metadata and asked.answers else "unknown"
-        view = {
-            self._kind.name: name,
-            **config,
-            "state": state,
-            "pending": pending,
-            "origin": "broker" if row is None and metadata else "unknown" if row is None else row.origin,
-            "observed": [{"broker": broker, **config} for broker, config in observed.items()],
-            "metadata": "available" if metadata else "unavailable",
-            "created_at": None if row is None else format_moment(row.created_at),
-            "updated_at": None if row is None else format_moment(row.updated_at),
-        }
-        return Shown(view, None if row is None else row.version, created)
 
 
 def _named_brokers(desired: object) -> list[str]:

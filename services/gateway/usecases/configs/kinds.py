@@ -87,11 +87,13 @@ class Kind(Protocol[ObservedState]):
         """Return the settings of a row."""
         ...
 
-    def observed(self, present: ObservedState) -> dict[str, Any]:
-        """Return a broker's configuration in the API's terms."""
+    def observed_column(self, present: Mapping[str, ObservedState]) -> dict[str, Any]:
+        """Return the configurations of brokers as a row stores them, by broker."""
         ...
 
-    def adopted(self, present: Mapping[str, ObservedState], all_brokers: frozenset[str]) -> dict[str, Any]:
+    def adopted(
+        self, present: Mapping[str, ObservedState], all_brokers: frozenset[str]
+    ) -> DesiredSettings[ObservedState]:
         """Return the settings to import a name that only brokers have; `all_brokers` are all registered ones."""
         ...
 
@@ -181,11 +183,11 @@ class TopicKind:
         """Return the settings of a row."""
         return configs.read_topic_settings(config)
 
-    def observed(self, present: TopicConfig) -> dict[str, Any]:
-        """Return a broker's configuration in the API's terms."""
-        return configs.observed_topic(present)
+    def observed_column(self, present: Mapping[str, TopicConfig]) -> dict[str, Any]:
+        """Return the configurations of brokers as a row stores them, by broker."""
+        return {broker: configs.observed_topic(config) for broker, config in present.items()}
 
-    def adopted(self, present: Mapping[str, TopicConfig], all_brokers: frozenset[str]) -> dict[str, Any]:
+    def adopted(self, present: Mapping[str, TopicConfig], all_brokers: frozenset[str]) -> configs.TopicSettings:
         """Return the settings with which a topic that only brokers have is imported."""
         return configs.adopted_topic(present, all_brokers)
 
@@ -307,11 +309,11 @@ class GroupKind:
         """Return the settings of a row."""
         return configs.read_group_settings(config)
 
-    def observed(self, present: SubscriptionGroup) -> dict[str, Any]:
-        """Return a broker's configuration in the API's terms."""
-        return configs.observed_group(present)
+    def observed_column(self, present: Mapping[str, SubscriptionGroup]) -> dict[str, Any]:
+        """Return the configurations of brokers as a row stores them, by broker."""
+        return {broker: configs.observed_group(config) for broker, config in present.items()}
 
-    def adopted(self, present: Mapping[str, SubscriptionGroup], all_brokers: frozenset[str]) -> dict[str, Any]:
+    def adopted(self, present: Mapping[str, SubscriptionGroup], all_brokers: frozenset[str]) -> configs.GroupSettings:
         """Return the settings with which a group that only brokers have is imported."""
         return configs.adopted_group(present, all_brokers)
 

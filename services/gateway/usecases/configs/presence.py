@@ -19,7 +19,7 @@ import asyncio
 import enum
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Final, Generic
+from typing import Final, Generic
 
 from gantry.client.engine import ClientEngine
 from services.gateway.db.models import ConfigState
@@ -156,13 +156,17 @@ class Presence(Generic[ObservedState]):
             away |= {each for each in others if each in row.observed and desired.is_for(each)}
         return away
 
-    async def observed_homes(self, name: str) -> dict[str, dict[str, Any]]:
+    async def observed_homes(self, name: str) -> dict[str, ObservedState]:
         """Return the last observed configuration on each broker that should hold the name; empty without Postgres."""
         _, row = await self.find_row(name)
         if row is None:
             return {}
         desired = self._kind.read_settings(row.config)
-        return {broker: held for broker, held in row.observed.items() if desired.is_for(broker)}
+        return {
+            broker: self._kind.read_settings(held).applied_to(name, None)
+            for broker, held in row.observed.items()
+            if desired.is_for(broker)
+        }
 
     async def require_registered_homes(self) -> None:
         """Raise ProblemError (503) if a broker that holds a topic or group is not registered now.

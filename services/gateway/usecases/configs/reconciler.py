@@ -11,6 +11,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic
 
+import msgspec
+
 from gantry.client.errors import ClientError
 from gantry.remoting.errors import BodyError, HeaderError
 from gantry.runtime.telemetry import logger
@@ -134,8 +136,8 @@ class KindReconciler(Generic[ObservedState]):
             await self._kind.after_put(action.name, settings, homes)
 
     async def _adopt(self, action: "_NameAction[ObservedState]", done: Round) -> None:
-        observed = {broker: self._kind.observed(config) for broker, config in action.present.items()}
-        config = self._kind.adopted(action.present, frozenset(await self._brokers.sets()))
+        observed = self._kind.observed_column(action.present)
+        config = msgspec.to_builtins(self._kind.adopted(action.present, frozenset(await self._brokers.sets())))
         async with self._metadata.transaction() as session:
             row = await self._kind.repository(session).adopt(action.name, config, observed=observed)
         if row is not None:
@@ -177,8 +179,7 @@ class KindReconciler(Generic[ObservedState]):
     ) -> None:
         changed: dict[str, dict[str, Any]] = {}
         for name, row in rows.items():
-            seen = {broker: self._kind.observed(config) for broker, config in present.get(name, {}).items()}
-            observed = merge_observed(row.observed, seen, answered)
+            observed = merge_observed(row.observed, self._kind.observed_column(present.get(name, {})), answered)
             if observed != row.observed:
                 changed[name] = observed
         if changed:

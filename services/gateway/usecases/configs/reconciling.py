@@ -81,7 +81,7 @@ def homes_of(settings: Settings[ObservedState], registered: Iterable[str], obser
 
 
 def merge_observed(before: Mapping[str, Any], now: Mapping[str, Any], answered: Collection[str]) -> dict[str, Any]:
-    """Return the observed configurations: new ones of brokers that answered, the last ones of the others."""
+    """Return a row's observed configurations: new ones of brokers that answered, the last ones of the others."""
     return {**{broker: seen for broker, seen in before.items() if broker not in answered}, **now}
 
 

@@ -70,7 +70,7 @@ class UnreachableQueues:
 
     read_queues: int | None
     write_queues: int
-    perm: str | None = None
+    perm: int | None = None
 
     @property
     def count(self) -> int:
@@ -190,7 +190,7 @@ class QueueReader:
         }
         for broker, held in (await self._topics.observed_homes(topic)).items():
             if broker not in named:
-                unrouted[broker] = UnreachableQueues(held["read_queues"], held["write_queues"], held["perm"])
+                unrouted[broker] = UnreachableQueues(held.read_queue_nums, held.write_queue_nums, held.perm)
         return unrouted
 
     async def find_offset(self, queue: MessageQueue, at_ms: int, boundary: str) -> int:
@@ -332,8 +332,8 @@ def _unrouted_queue(broker: str, queue_id: int, unrouted: UnreachableQueues) -> 
         queue_id=queue_id,
         min_offset=None,
         max_offset=None,
-        is_readable=None if perm is None or read_queues is None else "r" in perm and queue_id < read_queues,
-        is_writable=None if perm is None else "w" in perm and queue_id < unrouted.write_queues,
+        is_readable=None if perm is None or read_queues is None else bool(perm & Perm.READ) and queue_id < read_queues,
+        is_writable=None if perm is None else bool(perm & Perm.WRITE) and queue_id < unrouted.write_queues,
         last_stored_at_ms=None,
     )
 

@@ -3,10 +3,9 @@
 import pytest
 
 from services.gateway.asgi.call import Call
-from services.gateway.asgi.conditions import expectation_of, shown_answer
+from services.gateway.asgi.conditions import etag_of, expectation_of, shown_answer
 from services.gateway.db.repositories import Expectation
 from services.gateway.errors import ProblemError
-from services.gateway.usecases.configs.configs import Shown
 
 
 def call(**headers: str) -> Call:
@@ -47,7 +46,8 @@ def test_invalid_conditions(headers, status):
     assert caught.value.status == status
 
 
-SHOWN = Shown({"topic": "T"}, 3)
+VIEW = {"topic": "T"}
+ETAG = etag_of(VIEW, 3)
 
 
 @pytest.mark.parametrize(
@@ -66,28 +66,27 @@ SHOWN = Shown({"topic": "T"}, 3)
     ],
 )
 def test_a_matching_tag_gets_304(none_match, status):
-    answer = shown_answer(
-        call(if_none_match=none_match.replace("TAG", SHOWN.etag).replace("BARE", SHOWN.etag.strip('"'))), SHOWN
-    )
-    assert (answer.status_code, dict(answer.raw_headers)[b"etag"].decode()) == (status, SHOWN.etag)
+    header = none_match.replace("TAG", ETAG).replace("BARE", ETAG.strip('"'))
+    answer = shown_answer(call(if_none_match=header), VIEW, 3)
+    assert (answer.status_code, dict(answer.raw_headers)[b"etag"].decode()) == (status, ETAG)
     assert bool(answer.body) is (status == 200)
 
 
 @pytest.mark.parametrize("none_match", ["x", "", '"a" "b"', 'w/"a"', ",".join(['"a"'] * 33)])
 def test_if_none_match_that_is_no_list_of_tags(none_match):
     with pytest.raises(ProblemError) as caught:
-        shown_answer(call(if_none_match=none_match), SHOWN)
+        shown_answer(call(if_none_match=none_match), VIEW, 3)
     assert (caught.value.status, caught.value.field) == (400, "If-None-Match")
 
 
 def test_without_postgres_there_is_no_tag_to_compare():
-    assert shown_answer(call(if_none_match="*"), Shown({"topic": "T"}, None)).status_code == 200
+    assert shown_answer(call(if_none_match="*"), VIEW, None).status_code == 200
 
 
 def test_another_view_of_the_same_version_has_another_tag():
-    other = Shown({"topic": "T", "state": "pending"}, 3)
-    assert other.etag != SHOWN.etag
-    assert expectation_of(call(if_match=other.etag)) == expectation_of(call(if_match=SHOWN.etag))
+    other = etag_of({**VIEW, "state": "pending"}, 3)
+    assert other != ETAG
+    assert expectation_of(call(if_match=other)) == expectation_of(call(if_match=ETAG))
 
 
 @pytest.mark.parametrize(

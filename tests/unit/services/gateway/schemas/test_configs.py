@@ -42,10 +42,11 @@ def test_applied_settings_are_met_and_shown_as_requested():
 
 def test_settings_of_brokers_are_adopted():
     present = {"b": TopicConfig("T", 8, 8), "a": TopicConfig("T", 2, 2)}
-    assert configs.adopted_topic(present, frozenset("ab"))["brokers"] is None
+    assert configs.adopted_topic(present, frozenset("ab")).brokers is None
     taken = configs.adopted_topic(present, frozenset("abc"))
-    assert (taken["brokers"], taken["read_queues"]) == (["a", "b"], 2)
-    assert configs.read_topic_settings({**taken, "of a later version": 1}).brokers == ["a", "b"]
+    assert (taken.brokers, taken.read_queues) == (["a", "b"], 2)
+    stored = msgspec.to_builtins(taken)
+    assert configs.read_topic_settings({**stored, "of a later version": 1}).brokers == ["a", "b"]
     assert configs.read_group_settings({"consume": False}) == GroupSettings(consume=False)
 
 

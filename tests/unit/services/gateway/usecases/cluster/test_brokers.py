@@ -149,4 +149,4 @@ async def test_topics_that_only_a_missing_broker_has_are_listed(engine, two, bro
     await brokers.sets()
     two.registered = {}
     page = await configs.page(cursor=None, limit=10, system=False, sees=lambda name: True)
-    assert [item["topic"] for item in page["items"]] == ["ONLY"]
+    assert [topic.name for topic in page.items] == ["ONLY"]

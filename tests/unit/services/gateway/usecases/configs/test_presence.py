@@ -8,8 +8,10 @@ import pytest
 
 from gantry.client.errors import ClientError
 from gantry.model.message import MessageQueue
+from gantry.model.topic import Perm, TopicConfig
 from gantry.remoting.codes import RequestCode, ResponseCode
 from services.gateway import errors
+from services.gateway.db.models import Topic
 from services.gateway.errors import ProblemError
 from services.gateway.schemas.outgoing import read_items, read_message
 from services.gateway.turns import Turns
@@ -174,3 +176,14 @@ async def test_a_queue_of_a_never_seen_broker_is_unknown_and_of_a_returned_one_i
     problem = await problem_of(sending.send_one("T", message))
     assert (problem.kind.name, problem.outcome, problem.retryable) == ("broker-unavailable", "not_stored", True)
     assert (await problem_of(reader.check_queue(MessageQueue("T", "zz", 0)))).kind.name == "unknown-broker"
+
+
+async def test_observed_configurations_are_read_back_from_postgres(topics, monkeypatch):
+    held = {"read_queues": 3, "write_queues": 2, "perm": "r", "order": True, "of a later version": 1}
+    row = Topic(name="T", config={"brokers": ["a"]}, observed={"a": held, "b": held})
+
+    async def find_row(name):
+        return RowState.EXISTS, row
+
+    monkeypatch.setattr(topics, "find_row", find_row)
+    assert await topics.observed_homes("T") == {"a": TopicConfig("T", 3, 2, Perm.READ, order=True)}

@@ -8,6 +8,7 @@ import pytest
 from gantry.model.address import Address
 from gantry.model.message import CrcState, MessageQueue, StoredMessage
 from gantry.model.record import encode_message
+from gantry.model.topic import Perm, TopicConfig
 from gantry.remoting.bodies.queuestates import QueueState, QueueStates
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
@@ -341,8 +342,8 @@ async def test_queues_of_an_unreachable_broker_are_not_omitted(reader, two_broke
 
 async def test_queues_of_an_unavailable_broker_come_from_postgres(reader, two_brokers, topics, monkeypatch):
     async def observed_homes(name):
-        held = {"read_queues": 3, "write_queues": 2, "perm": "rw", "order": False}
-        return {"a": held, "b": held, "c": {**held, "perm": "r"}}
+        held = TopicConfig(name, 3, 2, Perm.READ | Perm.WRITE)
+        return {"a": held, "b": held, "c": TopicConfig(name, 3, 2, Perm.READ)}
 
     monkeypatch.setattr(topics, "observed_homes", observed_homes)
     items = [item for item in await queues(reader, "T") if item["broker"] != "a"]
