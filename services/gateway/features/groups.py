@@ -35,11 +35,11 @@ _commits = msgspec.json.Decoder(Commits)
 def group_feature(core: Core) -> Feature:
     """Create the use cases that only these routes need, and return the routes."""
     offsets = GroupOffsets(core.engine, core.brokers, core.reader, core.consumers, core.metadata)
-    return Feature(group_routes(core.groups, offsets, core.consumers))
+    return Feature([*group_routes(core.groups), *consumption_routes(core.groups, offsets, core.consumers)])
 
 
-def group_routes(groups: Configs[SubscriptionGroup], offsets: GroupOffsets, consumers: Consumers) -> list[Operation]:
-    """Return one operation for each method and path, which call these use cases."""
+def group_routes(groups: Configs[SubscriptionGroup]) -> list[Operation]:
+    """Return the operations on the groups themselves."""
 
     async def page(call: Call) -> Answer:
         principal = call.principal
@@ -69,6 +69,19 @@ def group_routes(groups: Configs[SubscriptionGroup], offsets: GroupOffsets, cons
         expect = expectation_of(call, allow_none_match=False)
         await groups.delete(call.path_params["group"], expect, Actor(call.principal.key_id, call.request_id))
         return Answer(204)
+
+    return [
+        Operation("GET", "/v1/groups", page, frozenset({"cursor", "limit", "system"})),
+        Operation("GET", "/v1/groups/{group}", show),
+        Operation("PUT", "/v1/groups/{group}", put),
+        Operation("DELETE", "/v1/groups/{group}", delete),
+    ]
+
+
+def consumption_routes(
+    groups: Configs[SubscriptionGroup], offsets: GroupOffsets, consumers: Consumers
+) -> list[Operation]:
+    """Return the operations on the offsets, clients and subscriptions of a group."""
 
     async def get_offsets(call: Call) -> Answer:
         group = _seen_group(call)
@@ -100,10 +113,6 @@ def group_routes(groups: Configs[SubscriptionGroup], offsets: GroupOffsets, cons
         return json_answer(metadata_page_view(found, subscription_view))
 
     return [
-        Operation("GET", "/v1/groups", page, frozenset({"cursor", "limit", "system"})),
-        Operation("GET", "/v1/groups/{group}", show),
-        Operation("PUT", "/v1/groups/{group}", put),
-        Operation("DELETE", "/v1/groups/{group}", delete),
         Operation("GET", "/v1/groups/{group}/offsets", get_offsets, frozenset({"topic"})),
         Operation("PUT", "/v1/groups/{group}/offsets", put_offsets),
         Operation("GET", "/v1/groups/{group}/clients", clients),
