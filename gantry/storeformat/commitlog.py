@@ -19,7 +19,7 @@ from gantry.model.record import RECORD_MAGIC_V1, RECORD_MAGIC_V2, peek
 from gantry.runtime.files import Memory
 from gantry.storeformat.manifest import StoreManifest
 from gantry.storeformat.resync import (
-    NO_MARK,
+    NO_MANIFEST,
     Landmark,
     LogRecord,
     examine,
@@ -87,7 +87,7 @@ class LogScan:
         log_files: Sequence[LogFile],
         open_memory: Callable[[str], Memory],
         *,
-        mark: StoreManifest | None = None,
+        manifest: StoreManifest | None = None,
         start: int | None = None,
     ) -> None:
         """Prepare a scan.
@@ -95,12 +95,12 @@ class LogScan:
         Args:
             log_files: The log's files in the order of their offsets, none of them empty.
             open_memory: Returns the memory map of a file, given its path.
-            mark: The store's mark; None for a store that never had one.
+            manifest: The store's manifest; None for a store that never had one.
             start: The physical offset of a record, where reading begins; the log's first byte by default.
         """
         self._files = log_files
         self._open = open_memory
-        self._mark = mark or NO_MARK
+        self._manifest = manifest or NO_MANIFEST
         self._start = log_files[0].start if start is None and log_files else start or 0
         self._stored_at_ms = 0
         self._last_used: int | None = None
@@ -132,7 +132,7 @@ class LogScan:
         memory = self._open(file.path)
         base, end = file.start, file.size_bytes
         while True:
-            head, crc, problem = examine(memory, at, end=end, base=base, mark=self._mark)
+            head, crc, problem = examine(memory, at, end=end, base=base, manifest=self._manifest)
             if problem is None:
                 assert head is not None, "a valid record has a head"
                 self._stored_at_ms = head.stored_at_ms
@@ -156,13 +156,13 @@ class LogScan:
         """Return where reading continues in this file, or None if it does not; set the tail if the log ends here."""
         base, end = file.start, file.size_bytes
         found = resume_after_damage(
-            memory, at, end=end, data_end=end, base=base, mark=self._mark, stored_at_ms=self._stored_at_ms
+            memory, at, end=end, data_end=end, base=base, manifest=self._manifest, stored_at_ms=self._stored_at_ms
         )
         if number >= self._last_file_with_records():
             if found.landmark is not Landmark.RECORD or found.is_past_stale:
                 self._set_tail(file, memory, at, problem, is_older=found.is_past_stale)
                 return None
-        elif found.landmark is Landmark.NOTHING:
+        elif found.landmark is Landmark.NONE:
             self.damages.append(Damage(file.path, base + at, base + end, problem))
             return None
         return found.at
@@ -184,7 +184,10 @@ class LogScan:
             for number in reversed(range(len(self._files))):
                 file = self._files[number]
                 memory = self._open(file.path)
-                if find_next_record(memory, 0, end=file.size_bytes, base=file.start, mark=self._mark) is not None:
+                if (
+                    find_next_record(memory, 0, end=file.size_bytes, base=file.start, manifest=self._manifest)
+                    is not None
+                ):
                     self._last_used = number
                     break
         return self._last_used

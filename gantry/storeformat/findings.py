@@ -31,7 +31,7 @@ class Finding:
 
     Attributes:
         severity: Whether the finding means that something is wrong.
-        kind: The part of the store: commitlog, consumequeue, index, checkpoint, config, mark.
+        kind: The part of the store: commitlog, consumequeue, index, checkpoint, config, manifest.
         path: The file or folder.
         offset: The position: a physical offset for the CommitLog, a queue offset for a ConsumeQueue, an entry's number
             for an index file; None for the file as a whole.

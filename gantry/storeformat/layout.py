@@ -36,7 +36,7 @@ CHECKPOINT_FILE: Final = "checkpoint"
 ABORT_FILE: Final = "abort"
 LOCK_FILE: Final = "lock"
 LOCK_CONTENT: Final = b"lock"
-MARK_FILE: Final = "config/gantry.json"
+MANIFEST_FILE: Final = "config/gantry.json"
 DELETIONS_FILE: Final = "config/gantry-deletions.json"
 FLUSH_NOTE_FILE: Final = "config/gantry-flush"
 
@@ -140,7 +140,7 @@ class ConfirmOffset(NamedTuple):
     """The offset up to which the disk has everything, according to a checkpoint's two copies of its confirm offset."""
 
     offset: int
-    is_proven: bool
+    is_checksummed: bool
     """Whether a checksum covers one of the copies; `offset` is then not greater than that copy."""
 
 
@@ -246,8 +246,8 @@ def decode_confirm_offset(data: bytes | bytearray, *, log_end: int) -> ConfirmOf
     """
     field, own = max(decode_checkpoint(data).confirm_physical_offset, 0), _decode_own(data)
     if own is not None:
-        return ConfirmOffset(min(field, own.confirm_physical_offset), is_proven=True)
-    return ConfirmOffset(field if field <= log_end else 0, is_proven=False)
+        return ConfirmOffset(min(field, own.confirm_physical_offset), is_checksummed=True)
+    return ConfirmOffset(field if field <= log_end else 0, is_checksummed=False)
 
 
 def _decode_own(data: bytes | bytearray) -> QueueCount | None:

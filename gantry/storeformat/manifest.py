@@ -1,15 +1,15 @@
-"""Gantry's own mark in a store: `config/gantry.json` (docs/formats/config.md).
+"""Gantry's own manifest in a store: `config/gantry.json` (docs/formats/config.md).
 
-The mark says which format the store has. It also holds the physical offset from which every record carries the checksum
-over the whole record. From there on, a record without this checksum is damaged. Records before that offset came from
+The manifest says which format the store has. It also holds the physical offset from which every record carries the
+checksum over the whole record. From there on, a record without this checksum is damaged. Records before that offset came from
 Apache RocketMQ, which by default writes no such checksum.
 
-A store may go back to Apache RocketMQ for a while. The mark therefore also holds the end of the CommitLog at Gantry's
-last orderly stop. Another program wrote the bytes after that end, and the offset from which checksums are required
+A store may go back to Apache RocketMQ for a while. The manifest therefore also holds the end of the CommitLog at
+Gantry's last orderly stop. Another program wrote the bytes after that end, and the offset from which checksums are required
 moves past them.
 
 While Gantry starts or stops, the store has both the clean stop's offset and the `abort` file. A crash of Apache
-RocketMQ leaves the same state. To tell the two apart, the mark names the process that the `abort` file belongs to
+RocketMQ leaves the same state. To tell the two apart, the manifest names the process that the `abort` file belongs to
 (`StoreFolder.is_ours`).
 
     {"format_version": 1, "record_checksum_from": 1269493, "clean_stop_offset": null, "clean_stop_derived": null,
@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from gantry.runtime.files import FileSystem, write_atomically
 from gantry.storeformat.errors import BrokenFileError, NewerFormatError
-from gantry.storeformat.layout import CONFIG_DIR, MARK_FILE
+from gantry.storeformat.layout import CONFIG_DIR, MANIFEST_FILE
 
 FORMAT_VERSION: Final = 1
 
@@ -43,7 +43,7 @@ class DerivedState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoreManifest:
-    """The content of the mark.
+    """The content of the manifest.
 
     Attributes:
         format_version: The store's format; a version greater than FORMAT_VERSION is rejected.
@@ -87,12 +87,12 @@ class StoreManifest:
         return json.dumps(content, indent=2).encode() + b"\n"
 
     @classmethod
-    def decode(cls, data: bytes, path: str = MARK_FILE) -> Self:
+    def decode(cls, data: bytes, path: str = MANIFEST_FILE) -> Self:
         """Parse the file's content and ignore unknown members.
 
         Raises:
             NewerFormatError: The version is greater than this release's.
-            BrokenFileError: The content is not the mark's JSON.
+            BrokenFileError: The content is not the manifest's JSON.
         """
         try:
             content = json.loads(data)
@@ -126,32 +126,32 @@ class StoreManifest:
 
     @classmethod
     def load(cls, files: FileSystem, root: str) -> Self | None:
-        """Return the mark of the store in `root`, or None if another program made the store.
+        """Return the manifest of the store in `root`, or None if another program made the store.
 
         Raises:
             NewerFormatError: A broker must not start on this store.
             BrokenFileError: The file exists but can't be parsed.
         """
-        path = f"{root}/{MARK_FILE}"
+        path = f"{root}/{MANIFEST_FILE}"
         if not files.exists(path):
             return None
         return cls.decode(files.read(path), path)
 
     def dump(self, files: FileSystem, root: str) -> None:
-        """Write the mark atomically and durably."""
+        """Write the manifest atomically and durably."""
         files.make_dirs(f"{root}/{CONFIG_DIR}")
-        write_atomically(files, f"{root}/{MARK_FILE}", self.encode())
+        write_atomically(files, f"{root}/{MANIFEST_FILE}", self.encode())
 
     def stopped(self, log_end: int, derived: DerivedState | None = None) -> Self:
-        """Return the mark for an orderly stop, to be written after the last flush."""
+        """Return the manifest for an orderly stop, to be written after the last flush."""
         return type(self)(self.format_version, self.record_checksum_from, log_end, derived)
 
 
 def trusted_manifest(found: StoreManifest | None, *, has_abort: bool) -> StoreManifest | None:
-    """Return the part of a store's mark that is still valid; every reader of the mark calls this function.
+    """Return the part of a store's manifest that is still valid; every reader of the manifest calls this function.
 
-    If the mark has no clean stop and the `abort` file is missing, there is only one explanation: after Gantry crashed,
-    another program recovered the store, ran on it and stopped in order. The offset at which that program's records
+    If the manifest has no clean stop and the `abort` file is missing, there is only one explanation: after Gantry
+    crashed, another program recovered the store, ran on it and stopped in order. The offset at which that program's records
     begin is unknown.
     """
     if found is None or has_abort or found.clean_stop_offset is not None:
@@ -160,10 +160,11 @@ def trusted_manifest(found: StoreManifest | None, *, has_abort: bool) -> StoreMa
 
 
 def opened_manifest(previous: StoreManifest | None, *, log_end: int, record_checksum: bool) -> StoreManifest:
-    """Return the mark to write at start, before the first record is appended.
+    """Return the manifest to write at start, before the first record is appended.
 
     Args:
-        previous: The store's mark, as `trusted_manifest` returns it; None for a new store and for one of Apache RocketMQ.
+        previous: The store's manifest, as `trusted_manifest` returns it; None for a new store and for one of Apache
+            RocketMQ.
         log_end: The end of the CommitLog after recovery, which is the offset of the next record.
         record_checksum: Whether new records will carry the whole-record checksum.
     """
@@ -178,7 +179,7 @@ def opened_manifest(previous: StoreManifest | None, *, log_end: int, record_chec
 
 
 def _derived(content: Any) -> DerivedState | None:
-    """Return the derived state in the mark, or None if it is unusable; None only costs time."""
+    """Return the derived state in the manifest, or None if it is unusable; None only costs time."""
     if not isinstance(content, dict):
         return None
     values = {**DerivedState._field_defaults, **content}

@@ -4,8 +4,8 @@ Recovery (services/broker/store/log/logscan.py) and `gantry store verify` (gantr
 in different ways. Both take these decisions from here, so that they agree about every byte.
 
 A record is valid if its magic, its lengths, its checksum and its own physical offset agree. The physical offset tells a
-record from a copy of another record inside a body. If the mark requires the whole-record checksum, no other checksum is
-accepted. Bytes that are not a valid record are damage if a valid record follows them. Otherwise they are the end of the
+record from a copy of another record inside a body. If the manifest requires the whole-record checksum, no other
+checksum is accepted. Bytes that are not a valid record are damage if a valid record follows them. Otherwise they are the end of the
 log.
 
 Source: ADR-0004. RocketMQ stops at the first invalid record and loses everything after it.
@@ -36,7 +36,7 @@ _BLANK_MAGIC_BYTES: Final = BLANK_MAGIC.to_bytes(4)
 _CHUNK_BYTES: Final = 1 << 20
 _ZEROS: Final = bytes(_CHUNK_BYTES)
 
-NO_MARK: Final = StoreManifest()
+NO_MANIFEST: Final = StoreManifest()
 
 
 class LogRecord(NamedTuple):
@@ -75,7 +75,7 @@ class Landmark(enum.Enum):
 
     RECORD = "record"
     FILLER = "filler"
-    NOTHING = "nothing"
+    NONE = "nothing"
     """The readable bytes of the file end."""
 
 
@@ -89,7 +89,7 @@ class Resumption(NamedTuple):
     """Whether stale records lie between the damage and `at`: the log was once cut where the damage begins."""
 
 
-def examine(memory: Memory, at: int, *, end: int, base: int, mark: StoreManifest = NO_MARK) -> Examined:
+def examine(memory: Memory, at: int, *, end: int, base: int, manifest: StoreManifest = NO_MANIFEST) -> Examined:
     """Examine whether a valid record starts `at` bytes into a file.
 
     Args:
@@ -97,7 +97,7 @@ def examine(memory: Memory, at: int, *, end: int, base: int, mark: StoreManifest
         at: The position of the record in the file.
         end: The end of the bytes that may be read.
         base: The physical offset of the file's first byte.
-        mark: The store's mark; it says where the whole-record checksum is required.
+        manifest: The store's manifest; it says where the whole-record checksum is required.
     """
     try:
         head = parse_head(memory, at, limit=end)
@@ -117,32 +117,41 @@ def examine(memory: Memory, at: int, *, end: int, base: int, mark: StoreManifest
         return Examined(head, crc, "the checksum over the whole record is wrong")
     if crc is CrcState.BODY_MISMATCH:
         return Examined(head, crc, "the checksum of the body is wrong")
-    if mark.demands_record_crc(base + at):
+    if manifest.demands_record_crc(base + at):
         return Examined(head, CrcState.RECORD_MISMATCH, "the checksum over the whole record is missing")
     return Examined(head, crc, None)
 
 
-def find_next_record(memory: Memory, at: int, *, end: int, base: int, mark: StoreManifest = NO_MARK) -> int | None:
+def find_next_record(
+    memory: Memory, at: int, *, end: int, base: int, manifest: StoreManifest = NO_MANIFEST
+) -> int | None:
     """Return the position of the first valid record at or after `at`, or None."""
     position = at + 4
     while (found := _find(memory, _MAGIC_START, position, end)) is not None:
         start = found - 4
         is_candidate = found + 3 < end and memory[found + 3] in _MAGIC_ENDS
-        if is_candidate and examine(memory, start, end=end, base=base, mark=mark).problem is None:
+        if is_candidate and examine(memory, start, end=end, base=base, manifest=manifest).problem is None:
             return start
         position = found + 1
     return None
 
 
 def resume_after_damage(
-    memory: Memory, at: int, *, end: int, data_end: int, base: int, mark: StoreManifest = NO_MARK, stored_at_ms: int
+    memory: Memory,
+    at: int,
+    *,
+    end: int,
+    data_end: int,
+    base: int,
+    manifest: StoreManifest = NO_MANIFEST,
+    stored_at_ms: int,
 ) -> Resumption:
     """Decide where a scan goes on after damaged bytes: at the next record that is not stale, else at the file's filler.
 
     A stale record is valid, but the log no longer has it: Apache RocketMQ truncates its log without erasing the cut
     bytes, so old records may follow the end. A record is stale if it was stored before the last valid one, with two
-    exceptions. In the part of the log that the mark covers, nothing follows the end, because recovery erases it: a store
-    time that goes back does no harm there. And if exactly one record is damaged, the next one belongs to the log.
+    exceptions. In the part of the log that the manifest covers, nothing follows the end, because recovery erases it: a
+    store time that goes back does no harm there. And if exactly one record is damaged, the next one belongs to the log.
 
     Args:
         memory: The file.
@@ -150,24 +159,24 @@ def resume_after_damage(
         end: The end of the bytes that may be read.
         data_end: The position after which there are only zeros.
         base: The physical offset of the file's first byte.
-        mark: The store's mark.
+        manifest: The store's manifest.
         stored_at_ms: The store time of the last valid record before the damage.
     """
     size, _ = peek(memory, at) if end - at >= BLANK_BYTES_MIN else (0, 0)
     position, is_past_stale = at, False
     while True:
-        following = find_next_record(memory, position + 1, end=min(end, data_end), base=base, mark=mark)
+        following = find_next_record(memory, position + 1, end=min(end, data_end), base=base, manifest=manifest)
         if following is None:
             break
-        head = examine(memory, following, end=end, base=base, mark=mark).head
+        head = examine(memory, following, end=end, base=base, manifest=manifest).head
         assert head is not None, "the record is valid"
-        is_older = head.stored_at_ms < stored_at_ms and not mark.demands_record_crc(base + following)
+        is_older = head.stored_at_ms < stored_at_ms and not manifest.demands_record_crc(base + following)
         if not is_older or at + size == following:
             return Resumption(Landmark.RECORD, following, is_past_stale)
         position, is_past_stale = following, True
     filler = find_filler(memory, position + 1, end=end, data_end=data_end) if end == len(memory) else None
     if filler is None:
-        return Resumption(Landmark.NOTHING, end, is_past_stale)
+        return Resumption(Landmark.NONE, end, is_past_stale)
     return Resumption(Landmark.FILLER, filler, is_past_stale)
 
 

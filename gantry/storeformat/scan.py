@@ -19,7 +19,7 @@ from gantry.storeformat.errors import BrokenFileError, NotAStoreError, StoreFile
 from gantry.storeformat.flushnote import FailedFlush, decode_flush_note
 from gantry.storeformat.indexfile import IndexReader
 from gantry.storeformat.manifest import StoreManifest, trusted_manifest
-from gantry.storeformat.resync import NO_MARK, LogRecord, examine
+from gantry.storeformat.resync import NO_MANIFEST, LogRecord, examine
 
 OPEN_FILES_MAX: Final = 128
 """Limit for open files of one folder: a store has thousands of queues, a process by default 1,024 descriptors."""
@@ -66,7 +66,7 @@ class StoreReader:
             raise NotAStoreError(f"{root}: is no store, it has no folder {layout.COMMIT_LOG_DIR}")
         self._take_lock()
         try:
-            self.mark, self.mark_problem = self._load_mark()
+            self.manifest, self.manifest_problem = self._load_manifest()
             self.log_files = self._list_log()
         except (StoreFileError, OSError):
             self.close()
@@ -149,15 +149,15 @@ class StoreReader:
 
     def scan(self, start: int | None = None) -> LogScan:
         """Return a pass over the CommitLog that begins at its first byte or at a record's offset."""
-        return LogScan(self.log_files, self.memory, mark=self.mark, start=start)
+        return LogScan(self.log_files, self.memory, manifest=self.manifest, start=start)
 
     def record(self, physical_offset: int) -> LogRecord | None:
         """Return the record at an offset, or None if there is no valid record."""
         for file in self.log_files:
             if file.start <= physical_offset < file.end:
                 memory, at = self.memory(file.path), physical_offset - file.start
-                mark = self.mark or NO_MARK
-                found = examine(memory, at, end=file.size_bytes, base=file.start, mark=mark)
+                manifest = self.manifest or NO_MANIFEST
+                found = examine(memory, at, end=file.size_bytes, base=file.start, manifest=manifest)
                 if found.head is None or found.problem is not None:
                     return None
                 return LogRecord(physical_offset, found.head, found.crc, memory, at)
@@ -227,7 +227,7 @@ class StoreReader:
         except OSError:
             return  # If the lock can't be opened for writing, no Gantry broker runs here either.
 
-    def _load_mark(self) -> tuple[StoreManifest | None, BrokenFileError | None]:
+    def _load_manifest(self) -> tuple[StoreManifest | None, BrokenFileError | None]:
         try:
             return trusted_manifest(StoreManifest.load(self.files, self.root), has_abort=self.has_abort), None
         except BrokenFileError as error:

@@ -39,7 +39,7 @@ def verify(reader: StoreReader, *, on_progress: OnProgress | None = None) -> Rep
     verify_index(reader, facts, report)
     _verify_checkpoint(reader, facts, report)
     _verify_config(reader, report)
-    _verify_mark(reader, report)
+    _verify_manifest(reader, report)
     if reader.has_abort:
         text = "needs recovery: the broker that ran on this store did not stop in order; the next start recovers it"
         report.note("abort", reader.path(layout.ABORT_FILE), text)
@@ -87,10 +87,10 @@ def _verify_config(reader: StoreReader, report: Report) -> None:
             text = (
                 f"could not be read by a broker, which used the backup of {good} and kept this one for you to look at"
             )
-            if good == reader.path(layout.MARK_FILE):
-                text = "could not be understood; `gantry store repair` wrote a new mark and kept this one for you to look at"
+            if good == reader.path(layout.MANIFEST_FILE):
+                text = "could not be understood; `gantry store repair` wrote a new manifest and kept this one for you"
             report.note(kind, path, text)
-        if not name.endswith(".json") or path == reader.path(layout.MARK_FILE):
+        if not name.endswith(".json") or path == reader.path(layout.MANIFEST_FILE):
             continue
         try:
             found = read_config(reader.files, path, partial(parse_table, name))
@@ -103,10 +103,11 @@ def _verify_config(reader: StoreReader, report: Report) -> None:
             report.note(kind, path, f"is not used ({found.problem}); a broker reads {found.path} instead")
 
 
-def _verify_mark(reader: StoreReader, report: Report) -> None:
-    if reader.mark_problem is not None:
-        size = reader.files.size_bytes(reader.mark_problem.path)
-        text = f"{reader.mark_problem.reason}; no broker starts before `gantry store repair` has written a new mark"
-        report.problem("mark", reader.mark_problem.path, text, size_bytes=size)
-    if reader.mark is not None:
-        report.record_checksum_from = reader.mark.record_checksum_from
+def _verify_manifest(reader: StoreReader, report: Report) -> None:
+    if reader.manifest_problem is not None:
+        size = reader.files.size_bytes(reader.manifest_problem.path)
+        reason = reader.manifest_problem.reason
+        text = f"{reason}; no broker starts before `gantry store repair` has written a new manifest"
+        report.problem("mark", reader.manifest_problem.path, text, size_bytes=size)
+    if reader.manifest is not None:
+        report.record_checksum_from = reader.manifest.record_checksum_from

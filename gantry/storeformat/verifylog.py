@@ -2,7 +2,7 @@
 
 The meaning of the bytes after the last record depends on the context. After a crash they are the append that was
 interrupted, and recovery drops them. After an orderly stop they are left over from an earlier cut and harmless, unless
-a unit or the mark shows that the log reached further.
+a unit or the manifest shows that the log reached further.
 """
 
 from bisect import bisect_right
@@ -103,8 +103,8 @@ def verify_tail(reader: StoreReader, facts: LogFacts, report: Report, *, units_e
         units_at_end: Whether a unit points exactly to the end of the log, where there is no record.
     """
     tail = facts.tail
-    mark_end = reader.mark.clean_stop_offset if reader.mark else None
-    expected = max(units_end, mark_end or 0)
+    manifest_end = reader.manifest.clean_stop_offset if reader.manifest else None
+    expected = max(units_end, manifest_end or 0)
     path = tail.path if tail else reader.path(KIND)
     is_lost = expected > facts.end and not (tail is not None and tail.is_older)
     if is_lost and reader.has_abort:

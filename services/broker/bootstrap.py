@@ -89,7 +89,7 @@ async def run(settings: BrokerSettings, given: Collection[str], lifecycle: Lifec
     store.start()
     process = _Process(settings, lifecycle, clock)
     try:
-        _refuse_hopeless(settings, store.state(), files)
+        _refuse_full_store(settings, store.state(), files)
         # The port must be known before the first message: records and message ids contain it.
         port = (await process.listen(settings.listen_port)).port
         identity = _identity(settings, record_ip, port)
@@ -302,7 +302,7 @@ def _identity(settings: BrokerSettings, record_ip: str, port: int) -> BrokerIden
     )
 
 
-def _refuse_hopeless(settings: BrokerSettings, state: StoreState, files: FileSystem) -> None:
+def _refuse_full_store(settings: BrokerSettings, state: StoreState, files: FileSystem) -> None:
     """Refuse to start on a new store that can't take a message. Raises StartupError."""
     reason = no_room_reason(settings, state, files)
     if reason is not None:

@@ -127,12 +127,12 @@ class LiveConfig:
 
     def properties(self) -> dict[str, str]:
         """Return all settings under RocketMQ's names."""
-        shown = {
+        current = {
             camel_case(field.name): _text(getattr(self._settings, field.name))
             for field in dataclasses.fields(self._settings)
         }
         # Settings that say "any" or "the usual" show the value that the start chose.
-        return {**shown, **self._effective}
+        return {**current, **self._effective}
 
     async def change(self, changes: Mapping[str, str]) -> list[str]:
         """Change settings, all or none, and return the names of those that take effect only at the next start.
@@ -149,12 +149,12 @@ class LiveConfig:
         for wire_name in changes:
             if wire_name in black_list:
                 raise BlackListedError(wire_name)
-        shown = self.properties()
+        current = self.properties()
         wanted: dict[str, str] = {}
         for wire_name, text in changes.items():
-            if wire_name not in shown:
+            if wire_name not in current:
                 log.info("setting is not known here", name=wire_name)
-            elif shown[wire_name] != text:
+            elif current[wire_name] != text:
                 wanted[snake_case(wire_name)] = text
         if not wanted:
             return []

@@ -124,13 +124,13 @@ class NamesrvSettings:
         forbidden = {name.strip() for name in self.config_black_list.split(";")} & properties.keys()
         if forbidden:
             raise ForbiddenError(f"Can not update config in black list. ({', '.join(sorted(forbidden))})")
-        shown = dict(to_properties(self))
+        current = dict(to_properties(self))
         taken: dict[str, str] = {}
         for wire_name, text in properties.items():
             name = snake_case(wire_name)
             if name in CHANGEABLE:
                 taken[name] = text
-            elif wire_name in shown and shown[wire_name] != text:
+            elif wire_name in current and current[wire_name] != text:
                 raise ForbiddenError(f"{wire_name} can not change while the name server runs")
         return apply_changes(self, taken), taken
 
@@ -154,16 +154,16 @@ def apply_changes(settings: NamesrvSettings, changes: dict[str, str]) -> Namesrv
 def to_properties(settings: NamesrvSettings) -> list[tuple[str, str]]:
     """Return the reply to GET_NAMESRV_CONFIG: the settings that RocketMQ has too, under its names, sorted."""
     host, port = settings.listen_address
-    shown = {
+    current = {
         camel_case(field.name): _to_text(getattr(settings, field.name))
         for field in fields(settings)
         if field.name in CHANGEABLE or field.name in ("config_black_list", "server_channel_max_idle_time_seconds")
     }
-    shown["bindAddress"] = host
-    shown["listenPort"] = str(port)
-    shown["kvConfigPath"] = settings.kv_config_file
-    shown["configStorePath"] = settings.changes_file
-    return sorted(shown.items())
+    current["bindAddress"] = host
+    current["listenPort"] = str(port)
+    current["kvConfigPath"] = settings.kv_config_file
+    current["configStorePath"] = settings.changes_file
+    return sorted(current.items())
 
 
 def _to_text(value: object) -> str:

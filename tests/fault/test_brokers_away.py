@@ -23,7 +23,7 @@ def stack() -> Iterator[Stack]:
         yield running
 
 
-class Told:
+class RecordedAnswers:
     """The answers to sends and reads while brokers were away."""
 
     def __init__(self) -> None:
@@ -49,23 +49,23 @@ class Told:
 async def test_existing_names_are_not_unknown_while_all_brokers_restart(stack: Stack) -> None:
     """866 ordered sends within 21 s were answered 404, as not retryable."""
     headers = {"Authorization": f"Bearer {stack.facts['api_key']}"}
-    told = Told()
+    recorded = RecordedAnswers()
     async with httpx.AsyncClient(base_url=stack.facts["http"], headers=headers, timeout=30, trust_env=False) as http:
         (await http.put(TOPIC, json={})).raise_for_status()
         (await http.put("/v1/groups/AWAY", json={})).raise_for_status()
         paths = await everything_that_is_there(http)
-        tasks = [asyncio.ensure_future(told.send(http, number)) for number in range(SENDERS)]
-        tasks += [asyncio.ensure_future(told.read(http, path)) for path in paths]
+        tasks = [asyncio.ensure_future(recorded.send(http, number)) for number in range(SENDERS)]
+        tasks += [asyncio.ensure_future(recorded.read(http, path)) for path in paths]
         for _ in range(2):
             await restart_all(stack)
             await until_all_are_back(http)
-        told.stopping = True
+        recorded.stopping = True
         await asyncio.gather(*tasks)
-    print(dict(told.sends), dict(told.reads))
-    assert {status for status, _, _ in told.sends} <= {201, 202, 503, 504}, told.sends
-    assert all(retryable for _, _, retryable in told.sends), told.sends
-    assert told.sends[503, "not_stored", True] > 0, "the brokers were never away"
-    assert {status for _, status in told.reads} <= {200, 503, 504}, told.reads
+    print(dict(recorded.sends), dict(recorded.reads))
+    assert {status for status, _, _ in recorded.sends} <= {201, 202, 503, 504}, recorded.sends
+    assert all(retryable for _, _, retryable in recorded.sends), recorded.sends
+    assert recorded.sends[503, "not_stored", True] > 0, "the brokers were never away"
+    assert {status for _, status in recorded.reads} <= {200, 503, 504}, recorded.reads
 
 
 async def everything_that_is_there(http: httpx.AsyncClient) -> list[str]:

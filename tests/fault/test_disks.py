@@ -370,14 +370,14 @@ def test_a_store_of_a_newer_format_is_named_and_left_alone(tmp_path: Path) -> No
     process = broker(tmp_path / BROKER, "")
     process.start()
     assert process.terminate() == 0
-    mark = process.store / "config" / "gantry.json"
-    content = json.loads(mark.read_text())
-    mark.write_text(json.dumps({name: 99 if "format" in name else value for name, value in content.items()}))
-    before = mark.read_bytes()
+    manifest = process.store / "config" / "gantry.json"
+    content = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({name: 99 if "format" in name else value for name, value in content.items()}))
+    before = manifest.read_bytes()
     line = refusal(process)
     assert "gantry.json" in line
     assert "99" in line
-    assert mark.read_bytes() == before
+    assert manifest.read_bytes() == before
 
 
 @pytest.mark.parametrize("service", ["broker", "namesrv", "gateway"])

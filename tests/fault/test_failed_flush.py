@@ -16,7 +16,7 @@ from gantry.storeformat.layout import FLUSH_NOTE_FILE, file_name
 from gantry.storeformat.scan import StoreReader
 from gantry.storeformat.verify import verify
 from services.broker.store.durability import derivedsync
-from services.broker.store.errors import UnprovenStoreError
+from services.broker.store.errors import UnsyncedStoreError
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import PutStatus, RecoveryReport
 from services.broker.store.settings import FlushDiskType
@@ -162,7 +162,7 @@ def test_a_disk_that_still_refuses_is_named():
     disk.put(1)
     disk.kill()
     path = f"{ROOT}/commitlog/{file_name(0)}"
-    with pytest.raises(UnprovenStoreError, match=f"^{path}: .*Input/output error.*check the disk"):
+    with pytest.raises(UnsyncedStoreError, match=f"^{path}: .*Input/output error.*check the disk"):
         disk.start()
     disk.broken = ""
     disk.start()

@@ -189,10 +189,10 @@ def test_a_hole_between_files_of_a_queue_is_seen_without_the_count_of_files(
     """As after another broker or an earlier release was the last to stop."""
     life.keep_busy()
     life.end(is_crash=False)
-    mark = StoreManifest.load(life.files, ROOT)
-    assert mark is not None
-    assert mark.clean_stop_derived is not None
-    replace(mark, clean_stop_derived=mark.clean_stop_derived._replace(files=0)).dump(life.files, ROOT)
+    manifest = StoreManifest.load(life.files, ROOT)
+    assert manifest is not None
+    assert manifest.clean_stop_derived is not None
+    replace(manifest, clean_stop_derived=manifest.clean_stop_derived._replace(files=0)).dump(life.files, ROOT)
     lose(life.files)
     remove_some(life.files, (200,))
     report = life.start()

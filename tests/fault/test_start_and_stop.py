@@ -182,7 +182,7 @@ def test_a_start_that_ends_while_it_repairs_a_queue_is_repeated(
 
 def ran_elsewhere(files: MemFileSystem, clock: FakeClock, *bodies: bytes, is_crash: bool) -> MemFileSystem:
     """Return the store after a run of a broker that writes no checksums and no mark."""
-    mark = StoreManifest.load(files, ROOT)
+    manifest = StoreManifest.load(files, ROOT)
     files.remove(f"{ROOT}/config/gantry.json")
     store = new_store(files, clock, record_checksum=False)
     store.start()
@@ -192,7 +192,7 @@ def ran_elsewhere(files: MemFileSystem, clock: FakeClock, *bodies: bytes, is_cra
         files = files.crash_clone(Rng(0))
     else:
         assert store.stop()
-    mark.dump(files, ROOT)
+    manifest.dump(files, ROOT)
     return files
 
 

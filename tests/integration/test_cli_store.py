@@ -26,7 +26,7 @@ def run(*arguments: str) -> Result:
 @pytest.fixture
 def store() -> StoreBuilder:
     built = StoreBuilder()
-    built.mark = StoreManifest(record_checksum_from=0)
+    built.manifest = StoreManifest(record_checksum_from=0)
     built.add("Orders", 3, b"plain", properties={"UNIQ_KEY": "U0", "TAGS": "A", "KEYS": "k1 k2"})
     zipped = compress(b"zipped" * 50, Compression.ZSTD)
     built.add("Orders", 3, zipped, sys_flag=Compression.ZSTD.sys_flag, properties={"UNIQ_KEY": "U1"})

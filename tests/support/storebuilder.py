@@ -45,7 +45,7 @@ class StoreBuilder:
         self.index: list[tuple[int, int, int]] = []
         self.records: list[Placed] = []
         self.stored_at_ms = STORED_AT_MS
-        self.mark: StoreManifest | None = None
+        self.manifest: StoreManifest | None = None
         self.abort = False
         self.first_file = 0
 
@@ -106,11 +106,11 @@ class StoreBuilder:
         files.write(f"{root}/{layout.LOCK_FILE}", layout.LOCK_CONTENT)
         files.write(f"{root}/{layout.CONFIG_DIR}/topics.json", b'{"topicConfigTable":{}}')
         files.write(f"{root}/{layout.CONFIG_DIR}/consumerOffset.json", b'{"offsetTable":{"T@g":{0:8,1:7}}}')
-        if self.mark is not None:
-            mark = self.mark
-            if mark.clean_stop_offset is None and not self.abort:
-                mark = mark.stopped(self.records[-1].end if self.records else 0)
-            mark.dump(files, root)
+        if self.manifest is not None:
+            manifest = self.manifest
+            if manifest.clean_stop_offset is None and not self.abort:
+                manifest = manifest.stopped(self.records[-1].end if self.records else 0)
+            manifest.dump(files, root)
         if self.abort:
             files.write(f"{root}/{layout.ABORT_FILE}", b"1")
 

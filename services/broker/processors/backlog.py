@@ -45,7 +45,7 @@ _BYTES_A_UNIT = 512
 _INT64_MAX = 2**63 - 1
 
 
-class _Look:
+class _HeadSearch:
     """The progress of a request for heads.
 
     Attributes:
@@ -132,11 +132,11 @@ class BacklogProcessor:
             _check(f"queries[{number}].queueId", query.queue_id, 0, _INT64_MAX)
             _check(f"queries[{number}].offset", query.offset, 0, _INT64_MAX)
         _check("tagsCodes", sum(len(query.tags_codes or ()) for query in queries), 0, TAGS_CODES_MAX)
-        look = _Look(queries)
-        while not await read_cold(self._cold, channel, lambda: self._look(look), turns=self._turns):
+        search = _HeadSearch(queries)
+        while not await read_cold(self._cold, channel, lambda: self._search_slice(search), turns=self._turns):
             pass
         body = FirstUnconsumedResults(
-            broker_name=self._identity.name, heads=look.heads, now_ms=self._clock.now_ms()
+            broker_name=self._identity.name, heads=search.heads, now_ms=self._clock.now_ms()
         ).encode()
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
 
@@ -158,35 +158,35 @@ class BacklogProcessor:
             return None  # Units were removed meanwhile: the reply ends here, so that its rows have no gap.
         return part
 
-    def _look(self, look: _Look) -> bool:
+    def _search_slice(self, search: _HeadSearch) -> bool:
         """Process one slice. Return whether it was the last one."""
         cost = 0
         try:
-            while len(look.heads) < len(look.queries) and cost < _SLICE_SCANNED:
-                cost += self._look_on(look, look.queries[len(look.heads)], _SLICE_SCANNED - cost)
+            while len(search.heads) < len(search.queries) and cost < _SLICE_SCANNED:
+                cost += self._examine(search, search.queries[len(search.heads)], _SLICE_SCANNED - cost)
         finally:
             self._turns.spend(cost / _SLICE_SCANNED)
-        return len(look.heads) == len(look.queries)
+        return len(search.heads) == len(search.queries)
 
-    def _look_on(self, look: _Look, query: FirstUnconsumedQuery, limit: int) -> int:
+    def _examine(self, search: _HeadSearch, query: FirstUnconsumedQuery, limit: int) -> int:
         """Examine up to `limit` units of a query. Return the cost in units."""
         try:
             self._require_queue(query.topic, query.queue_id)
         except RefusalError as error:
-            look.add(FirstUnconsumedResult(error=error.remark))
+            search.add(FirstUnconsumedResult(error=error.remark))
             return _HEAD_COST
         codes = None if query.tags_codes is None else frozenset(query.tags_codes)
-        offset = query.offset if look.offset is None else look.offset
-        found = self._store.find_message(query.topic, query.queue_id, offset, codes, min(look.left, limit))
+        offset = query.offset if search.offset is None else search.offset
+        found = self._store.find_message(query.topic, query.queue_id, offset, codes, min(search.left, limit))
         scanned = found.scanned_to - max(offset, found.min_offset) + (found.unit is not None)
-        if found.unit is None and found.scanned_to < found.max_offset and look.left > scanned:
-            look.offset = found.scanned_to
+        if found.unit is None and found.scanned_to < found.max_offset and search.left > scanned:
+            search.offset = found.scanned_to
             cost = scanned
         else:
             head = self._head(query, found)
-            look.add(head)
+            search.add(head)
             cost = scanned + _HEAD_COST + (head.size or 0) // _BYTES_A_UNIT
-        look.left -= scanned
+        search.left -= scanned
         return cost
 
     def _head(self, query: FirstUnconsumedQuery, found: FirstMessage) -> FirstUnconsumedResult:
@@ -198,7 +198,7 @@ class BacklogProcessor:
             return head
         head.queue_offset = found.scanned_to
         head.physical_offset, head.size, head.tags_code = unit
-        head.stored_at = self._store.proven_stored_at(query.topic, query.queue_id, found.scanned_to, unit)
+        head.stored_at = self._store.verified_stored_at(query.topic, query.queue_id, found.scanned_to, unit)
         if head.stored_at is None:
             head.error = (
                 f"offset {found.scanned_to}: the record of {unit.size_bytes} bytes at {unit.physical_offset} of the "

@@ -44,12 +44,12 @@ class BrokerAdminProcessor:
         """25: change settings. Unknown settings are ignored, as in RocketMQ."""
         changes = decode_properties_text(request.body_bytes)
         try:
-            later = await self._config.change(changes)
+            deferred = await self._config.change(changes)
         except BlackListedError as error:
             raise RefusalError(ResponseCode.NO_PERMISSION, f"Can not update config in black list. ({error})") from None
         except SettingsError as error:
             raise RefusalError(ResponseCode.INVALID_PARAMETER, str(error)) from None
-        remark = f"takes effect at the next start: {', '.join(later)}" if later else None
+        remark = f"takes effect at the next start: {', '.join(deferred)}" if deferred else None
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, remark=remark)
 
     def config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:

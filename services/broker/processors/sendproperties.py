@@ -29,8 +29,8 @@ _find_special_bytes = re.compile(_SPECIAL.encode()).search
 _UNIQ_KEY, _TAGS, _KEYS = "\x02UNIQ_KEY\x01", "\x02TAGS\x01", "\x02KEYS\x01"
 _UNIQ_KEY_BYTES, _TAGS_BYTES, _KEYS_BYTES = _UNIQ_KEY.encode(), _TAGS.encode(), _KEYS.encode()
 _KEY_FIRST = _UNIQ_KEY_BYTES[1:]
-_KNOWN_MAX = 4096
-_KNOWN_BYTES_MAX = 256
+_CACHED_MAX = 4096
+_CACHED_BYTES_MAX = 256
 # The properties that the broker or the store writes itself.
 _BROKER_PROPERTIES = (PropertyName.MSG_REGION, PropertyName.TRACE_ON, PropertyName.CLUSTER, PropertyName.CRC32)
 
@@ -43,7 +43,7 @@ StoredProperties = tuple[bytes, str | None, str | None, str]
 class SendProperties:
     """Completes the properties of messages for one broker."""
 
-    __slots__ = ("_known", "_make_key", "_suffix", "_suffix_bytes")
+    __slots__ = ("_cached", "_make_key", "_suffix", "_suffix_bytes")
 
     def __init__(self, identity: BrokerIdentity, make_unique_key: Callable[[], str]) -> None:
         self._make_key = make_unique_key
@@ -57,7 +57,7 @@ class SendProperties:
         self._suffix = self._suffix_bytes.decode()
         # Results for batch items that begin with a unique key of the usual length. Key: everything after the unique
         # key. Value: tag, keys, and the text to append.
-        self._known: dict[bytes, tuple[str, str, bytes]] = {}
+        self._cached: dict[bytes, tuple[str, str, bytes]] = {}
 
     def complete(self, text: str | None) -> tuple[StoredProperties, bool]:
         """Return a message's properties in their stored form, and whether the producer waits for the disk.
@@ -102,24 +102,24 @@ class SendProperties:
         # Without their unique keys, the properties of a batch's items are nearly always the same.
         if data[:9] != _KEY_FIRST or data.find(b"\x02", 9) != 41 or data[-1] != 0x02:
             return self._complete_any(data, shared)
-        known = self._known.get(data[42:] + shared)
-        if known is not None:
-            tag, keys, tail = known
+        cached = self._cached.get(data[42:] + shared)
+        if cached is not None:
+            tag, keys, tail = cached
             return data + tail, tag, keys, str(data[9:41], "utf-8", "replace")
         completed = self._complete_any(data, shared)
-        self._remember(data, shared, completed)
+        self._cache(data, shared, completed)
         return completed
 
-    def _remember(self, data: bytes, shared: bytes, completed: StoredProperties) -> None:
+    def _cache(self, data: bytes, shared: bytes, completed: StoredProperties) -> None:
         stored, tag, keys, _ = completed
         rest, tail = data[42:] + shared, shared + self._suffix_bytes
         # Keep the result only if the text was stored unchanged, tag and keys are known, and there is no second unique
         # key.
         if tag is not None and keys is not None and stored == data + tail and _KEY_FIRST not in rest:
-            if len(self._known) >= _KNOWN_MAX:
-                self._known.clear()
-            if len(rest) <= _KNOWN_BYTES_MAX:
-                self._known[rest] = (tag, keys, tail)
+            if len(self._cached) >= _CACHED_MAX:
+                self._cached.clear()
+            if len(rest) <= _CACHED_BYTES_MAX:
+                self._cached[rest] = (tag, keys, tail)
 
     def _complete_any(self, data: bytes, shared: bytes) -> StoredProperties:
         if data and data[-1] != 0x02:

@@ -45,7 +45,7 @@ class ConfigFile:
         self._name = path.rpartition("/")[2]
         # The CRC-32 of the content that is known to be good. A checksum is cheap, and zlib releases the GIL while it
         # works.
-        self._proven: int | None = None
+        self._good_crc: int | None = None
         self._was_read = False
 
     def read(self, kind: type[T]) -> T | None:
@@ -72,7 +72,7 @@ class ConfigFile:
         if found is None:
             return None
         if found.problem is None:
-            self._proven = zlib.crc32(found.data)
+            self._good_crc = zlib.crc32(found.data)
         else:
             log.warning(
                 "config file can't be read, the broker uses its backup, which lacks the latest changes",
@@ -112,7 +112,7 @@ class ConfigFile:
                 yield piece
 
         write_atomically(self._files, self.path, counted())
-        self._proven, self._was_read = checksum, True
+        self._good_crc, self._was_read = checksum, True
 
     def _keep_old(self) -> None:
         try:
@@ -136,7 +136,7 @@ class ConfigFile:
 
     def _is_good(self, data: bytes) -> bool:
         if self._was_read:
-            return zlib.crc32(data) == self._proven
+            return zlib.crc32(data) == self._good_crc
         try:
             parse_table(self._name, data)
         except ValueError:

@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     configure_logging(service="store-repair")
     files, root = OsFileSystem(), str(Path(options.dir).resolve())
     try:
-        settings, broken_mark = _look_at(files, root, options.index_slots)
+        settings, broken_manifest = _inspect(files, root, options.index_slots)
         process = PROCESS_DESCRIPTORS + log_descriptors(settings)
         shares = share_descriptors(raise_descriptor_limit(), process=process, connections_max=0, has_files=True)
         store = MessageStore(
@@ -69,19 +69,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if lost_reason is not None:
         sys.stderr.write(f"repair: {lost_reason}; the repair was cut off\n")
         return 1
-    _print(root, report, broken_mark, as_json=options.json)
+    _print(root, report, broken_manifest, as_json=options.json)
     return 0 if is_clean else 1
 
 
-def _look_at(files: FileSystem, root: str, index_slots: int | None) -> tuple[StoreSettings, str | None]:
-    """Return settings that fit the existing files (else RocketMQ's defaults), and the problem with the mark, or None.
+def _inspect(files: FileSystem, root: str, index_slots: int | None) -> tuple[StoreSettings, str | None]:
+    """Return settings that fit the existing files (else RocketMQ's defaults), and the manifest's problem, or None.
 
     Raises:
         StoreFileError: There is no store, or a broker runs on it.
     """
     with StoreReader(files, root) as reader:
         queue_paths = [file.path for queue in reader.queues() for file in queue.files]
-        broken_mark = None if reader.mark_problem is None else str(reader.mark_problem)
+        broken_manifest = None if reader.manifest_problem is None else str(reader.manifest_problem)
         log_sizes = _sizes(files, [file.path for file in reader.log_files])
         queue_sizes, index_sizes = _sizes(files, queue_paths), _sizes(files, reader.index_paths())
     settings = StoreSettings(root_dir=root)
@@ -97,7 +97,7 @@ def _look_at(files: FileSystem, root: str, index_slots: int | None) -> tuple[Sto
         slots = index_slots or size // (layout.INDEX_SLOT_BYTES + entries_share)
         entries = (size - slots * layout.INDEX_SLOT_BYTES) // layout.INDEX_ENTRY_BYTES
         settings = replace(settings, max_hash_slot_num=slots, max_index_num=entries)
-    return settings, broken_mark
+    return settings, broken_manifest
 
 
 def _sizes(files: FileSystem, paths: Sequence[str]) -> list[int]:
@@ -109,14 +109,14 @@ def _say(line: str) -> None:
     sys.stdout.write(line + "\n")
 
 
-def _print(root: str, report: RecoveryReport, broken_mark: str | None, *, as_json: bool) -> None:
+def _print(root: str, report: RecoveryReport, broken_manifest: str | None, *, as_json: bool) -> None:
     if as_json:
-        content = {"dir": root, **report._asdict(), "lost_bytes": report.lost_bytes, "broken_mark": broken_mark}
+        content = {"dir": root, **report._asdict(), "lost_bytes": report.lost_bytes, "broken_mark": broken_manifest}
         _say(json.dumps(content))
         return
     _say(f"{root}: {report.records} records between {report.scanned_from} and {report.log_end_offset}")
-    if broken_mark is not None:
-        _say(f"  the mark was broken, and a new one is written: {broken_mark}")
+    if broken_manifest is not None:
+        _say(f"  the manifest was broken, and a new one is written: {broken_manifest}")
     for start, end in report.lost:
         _say(f"  damaged: {end - start} bytes at {start} hold no valid record; kept as they are")
     counts = {
@@ -140,7 +140,7 @@ def _print(root: str, report: RecoveryReport, broken_mark: str | None, *, as_jso
         start, end = report.acknowledged_lost
         _say(f"  lost: {end - start} bytes at {start} were acknowledged, and the disk does not have them")
     if (
-        not broken_mark
+        not broken_manifest
         and not report.lost
         and not report.missing
         and not report.flush_failed

@@ -48,7 +48,7 @@ class Dispatcher:
         commit_log: CommitLog,
         queues: ConsumeQueueStore,
         index: IndexService | None,
-        entries: DispatchRequestMaker,
+        request_maker: DispatchRequestMaker,
         deleted: DeletedTopics,
         *,
         on_arrival: OnArrival | None,
@@ -57,7 +57,7 @@ class Dispatcher:
         self._queues = queues
         self._index = index
         self._on_arrival = on_arrival
-        self._entries = entries
+        self._maker = request_maker
         self._deleted = deleted
         self.offset = 0
         self.stored_at_ms = 0
@@ -136,12 +136,12 @@ class Dispatcher:
         offset = self.offset
         taken: list[PlainDispatchRequest] = []
         while pending and len(taken) < ROUND_MAX:
-            entry = pending[0]
-            at, size, queue, queue_offset, tags_code, _, _, _, stored_at_ms = entry
+            request = pending[0]
+            at, size, queue, queue_offset, tags_code, _, _, _, stored_at_ms = request
             if at != offset or at + size > limit:
                 break
             pending.popleft()
-            taken.append(entry)
+            taken.append(request)
             offset = at + size
             if queue is not None:
                 units = queue.pending
@@ -160,12 +160,12 @@ class Dispatcher:
         count = 0
         for at, head, _ in self._log.scan(self._count_lost).records(self.offset, stop):
             is_dead = self._deleted.covers(head.topic, at, head.stored_at_ms)
-            entry = None if is_dead else self._entries.from_record(head)
-            if entry is not None:
+            request = None if is_dead else self._maker.from_record(head)
+            if request is not None:
                 if self._index is not None:
-                    self._index.put(entry.topic, entry.unique_key, entry.keys, at, entry.stored_at_ms)
-                if entry.queue is not None:
-                    self._add_unit(entry, touched)
+                    self._index.put(request.topic, request.unique_key, request.keys, at, request.stored_at_ms)
+                if request.queue is not None:
+                    self._add_unit(request, touched)
             self.stored_at_ms = head.stored_at_ms
             count += 1
             if count >= ROUND_MAX:
@@ -174,17 +174,17 @@ class Dispatcher:
         self.offset = stop
         return count
 
-    def _add_unit(self, entry: DispatchRequest, touched: list[ConsumeQueue]) -> None:
-        queue = entry.queue
+    def _add_unit(self, request: DispatchRequest, touched: list[ConsumeQueue]) -> None:
+        queue = request.queue
         assert queue is not None
-        if queue.pending and queue.pending_from + len(queue.pending) != entry.queue_offset:
+        if queue.pending and queue.pending_from + len(queue.pending) != request.queue_offset:
             self._write_units(queue)  # Records in between were lost.
             queue.pending.clear()
         if not queue.pending:
             if queue not in touched:
                 touched.append(queue)
-            queue.pending_from = entry.queue_offset
-        queue.pending.append(UNIT.pack(entry.physical_offset, entry.size_bytes, entry.tags_code))
+            queue.pending_from = request.queue_offset
+        queue.pending.append(UNIT.pack(request.physical_offset, request.size_bytes, request.tags_code))
 
     def _write_units(self, queue: ConsumeQueue) -> None:
         if queue.pending and self._queues.holds(queue):

@@ -2,9 +2,9 @@
 
 StoreError
 ├── StoreLockedError      (StartupError) another process runs on this store
-├── StoreFormatError      (StartupError) a newer release wrote it, or its mark can't be parsed
+├── StoreFormatError      (StartupError) a newer release wrote it, or its manifest can't be parsed
 ├── StoreUnusableError    (StartupError) the disk fails where a start needs it: read-only, full, no rights
-├── UnprovenStoreError    (StartupError) after a crash, memory and disk can't be made to agree
+├── UnsyncedStoreError    (StartupError) after a crash, memory and disk can't be made to agree
 ├── CorruptStoreError     (StartupError) files contradict each other; nothing was changed
 │   └── MisplacedError    (StartupError) the folder holds something that is not a file of the store
 ├── StoreFullError        a file could not be created or extended before a write
@@ -31,7 +31,7 @@ class StoreLockedError(StoreError, StartupError):
 
 
 class StoreFormatError(StoreError, StartupError):
-    """The store's own mark says that this release must not use the store, or the mark can't be parsed."""
+    """The store's own manifest says that this release must not use the store, or the manifest can't be parsed."""
 
 
 class StoreUnusableError(StoreError, StartupError):
@@ -48,7 +48,7 @@ class StoreUnusableError(StoreError, StartupError):
         self.path = path
 
 
-class UnprovenStoreError(StoreError, StartupError):
+class UnsyncedStoreError(StoreError, StartupError):
     """After a crash the disk can't write, or can't read, the content of a file; nothing was changed."""
 
     def __init__(self, path: str, error: OSError) -> None:

@@ -6,8 +6,8 @@ The flush thread reports the offset up to which the log is on the disk (`on_flus
 which builds ConsumeQueue and index and notifies waiting consumers (`on_arrival`), and answers the sender. With
 ASYNC_FLUSH it dispatches and answers as soon as the records are written.
 
-These parts protect the store: locks, an abort file while the store runs, recovery at start (recovery.py), and the mark,
-a file with the format's version and the offset from which records have a checksum. `maintain`, called every 100 ms,
+These parts protect the store: locks, an abort file while the store runs, recovery at start (recovery.py), and the
+manifest, a file with the format's version and the offset from which records have a checksum. `maintain`, called every 100 ms,
 does the work that is not urgent: it flushes derived files, writes the checkpoint, runs retention, creates files ahead.
 
 Concurrency: one thread makes all calls, and waits for a worker only at start and stop. Three workers, which handle no
@@ -40,7 +40,7 @@ from services.broker.store.reader import Reader
 from services.broker.store.recovery.misplacedfiles import reject_misplaced_files
 from services.broker.store.recovery.recovery import Recovery
 from services.broker.store.recovery.scanstart import derived_state
-from services.broker.store.recovery.uncachedstart import drop_unproven
+from services.broker.store.recovery.uncachedstart import drop_unsynced
 from services.broker.store.results import RecoveryReport
 from services.broker.store.retention import Retention
 from services.broker.store.settings import StoreSettings
@@ -64,7 +64,7 @@ class MessageStore:
         physical_memory_bytes: The machine's memory in bytes; decides which messages count as "in memory" for pulls.
         on_lost: Called once, in any thread, with the reason why this broker no longer owns the store (ownership.py):
             nothing is written from now on, and the process should end.
-        process_id: The process id for the abort file and, while the store starts or stops, for the mark.
+        process_id: The process id for the abort file and, while the store starts or stops, for the manifest.
         open_files_max: The limit for open files of ConsumeQueues and index.
         flush_worker: Syncs the CommitLog; each of the three workers is by default a thread of its own.
         making_worker: Creates files of the CommitLog ahead.
@@ -161,7 +161,7 @@ class MessageStore:
         backlog = BacklogReader(self._log, self._log_reader, self._queues)
         self.unit_rows = backlog.unit_rows
         self.find_message = backlog.find_message
-        self.proven_stored_at = backlog.stored_at
+        self.verified_stored_at = backlog.stored_at
 
     def _oversee(self, on_flush_failed: Callable[[str], None] | None, on_lost: Callable[[str], None] | None) -> None:
         """Create the parts that observe all others."""
@@ -193,13 +193,13 @@ class MessageStore:
         """Open the store, recover it and make it writable.
 
         Args:
-            thorough: Whether to check everything and repair a broken mark, as `gantry store repair` does.
+            thorough: Whether to check everything and repair a broken manifest, as `gantry store repair` does.
 
         Raises:
             StoreLockedError: Another process runs on the store.
-            StoreFormatError: A later release wrote the store, or its mark is broken.
+            StoreFormatError: A later release wrote the store, or its manifest is broken.
             CorruptStoreError: A file has an impossible size.
-            UnprovenStoreError: After a crash, the disk can't write, or can't read, the content of a file.
+            UnsyncedStoreError: After a crash, the disk can't write, or can't read, the content of a file.
             StoreUnusableError: The disk failed. All these errors are StartupErrors, whose message is for a person.
         """
         try:
@@ -212,18 +212,18 @@ class MessageStore:
             raise
         self._metrics.recovery = report
         self._write_blockers.is_running = True
-        self._retention.look_at_disk()
+        self._retention.measure_disk()
         self._write_blockers.refresh()
         return report
 
     def _start(self, *, thorough: bool) -> RecoveryReport:
         folder = self._folder
         folder.open(is_repair=thorough)
-        drop_unproven(self.files, self.settings, folder)
+        drop_unsynced(self.files, self.settings, folder)
         self._sync.open()
         self._log.files.load()
         self._queues.load(thorough=thorough or not folder.is_clean, on_repair=lambda: folder.begin(self._process_id))
-        self._log.mark = folder.mark
+        self._log.manifest = folder.manifest
         reject_misplaced_files(self._queues, self._log, checkpoint=folder.read_checkpoint())
         self._index.load()
         folder.begin(self._process_id)
@@ -235,7 +235,7 @@ class MessageStore:
             self._queues,
             self._index,
             with_index=self.settings.message_index_enable,
-            entries=self._requests,
+            request_maker=self._requests,
             checkpoint=self._checkpoint,
             folder=folder,
             derived_sync=self._sync,
@@ -260,14 +260,14 @@ class MessageStore:
         self._derived.flush_now()
         if self._derived.failure is not None:
             raise OSError(None, self._derived.failure)
-        # Only now: until everything is on the disk, another crash must find the mark as it was before.
+        # Only now: until everything is on the disk, another crash must find the manifest as it was before.
         folder.mark_opened(report, derived_state(self._queues, self._index), self.settings.record_checksum)
-        self._log.mark = folder.mark
+        self._log.manifest = folder.manifest
         self._log.open_room()
         return report
 
     def stop(self) -> bool:
-        """Flush and dispatch everything, write checkpoint and mark, remove the abort file, and close.
+        """Flush and dispatch everything, write checkpoint and manifest, remove the abort file, and close.
 
         Returns:
             Whether it succeeded. If not, the abort file stays and the next start recovers. A lost store is not changed.

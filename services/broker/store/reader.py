@@ -17,7 +17,13 @@ from services.broker.store.log.commitlog import CommitLog
 from services.broker.store.log.logreader import RECORD_READ_MAX, LogReader
 from services.broker.store.queues.consumequeue import ConsumeQueue, is_message_unit
 from services.broker.store.queues.consumequeuestore import ConsumeQueueStore
-from services.broker.store.recordcheck import CRC_PROPERTY_STOP, CRC_PROPERTY_TURNED, IDENTITY, IDENTITY_BYTES, is_sound
+from services.broker.store.recordcheck import (
+    CRC_PROPERTY_STOP,
+    CRC_PROPERTY_TURNED,
+    IDENTITY,
+    IDENTITY_BYTES,
+    is_valid_record,
+)
 from services.broker.store.results import Boundary, GetResult, GetStatus, QueryResult
 from services.broker.store.settings import StoreSettings
 
@@ -166,13 +172,13 @@ class Reader:
                 memory, base, low, high = window
             record = memory[at - base : end - base]
             if not (
-                # Like `is_sound`, but without a call for each of the many valid records.
+                # Like `is_valid_record`, but without a call for each of the many valid records.
                 len(record) == size > IDENTITY_BYTES
                 and identity(record) == (size, queue_id, index, at)
                 and record.rfind(topic_field) > 0
                 and record[:CRC_PROPERTY_STOP:-1]
                 == CRC_PROPERTY_TURNED % (crc32(record[:-CRC_PROPERTY_BYTES]) & CRC_MASK)
-            ) and not is_sound(record, at, queue_id, index, queue.topic_bytes, log.mark):
+            ) and not is_valid_record(record, at, queue_id, index, queue.topic_bytes, log.manifest):
                 self.damaged_reads += 1
                 index += 1
                 continue

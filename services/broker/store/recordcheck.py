@@ -24,8 +24,8 @@ CRC_PROPERTY_STOP = -CRC_PROPERTY_BYTES - 1
 assert len(CRC_PROPERTY_TURNED % 0) == CRC_PROPERTY_BYTES
 
 
-def is_sound(  # noqa: PLR0917 - called from the hot path; keywords cost.
-    record: bytes, physical_offset: int, queue_id: int, queue_offset: int, topic: bytes, mark: StoreManifest
+def is_valid_record(  # noqa: PLR0917 - called from the hot path; keywords cost.
+    record: bytes, physical_offset: int, queue_id: int, queue_offset: int, topic: bytes, manifest: StoreManifest
 ) -> bool:
     """Return whether bytes are a valid record, and the record that a unit promises.
 
@@ -36,9 +36,9 @@ def is_sound(  # noqa: PLR0917 - called from the hot path; keywords cost.
         queue_id: The queue id of the unit's queue.
         queue_offset: The unit's index.
         topic: The topic of the unit's queue.
-        mark: The store's mark; it says where a record must have the whole-record checksum.
+        manifest: The store's manifest; it says where a record must have the whole-record checksum.
     """
-    head, _, problem = examine(cast(Memory, record), 0, end=len(record), base=physical_offset, mark=mark)
+    head, _, problem = examine(cast(Memory, record), 0, end=len(record), base=physical_offset, manifest=manifest)
     return (
         problem is None
         and head is not None

@@ -91,7 +91,7 @@ class Retention:
         self.is_disk_full = False
         self.disk_percent = 0
         self._usage = DiskUsage(used=0, usable=0)
-        self._hopeless_reason = ""
+        self._insufficient_reason = ""
         self._unknown_age = ""
 
     @property
@@ -107,9 +107,9 @@ class Retention:
             return None
         limit = self._settings.disk_space_warning_level_ratio
         reason = f"the disk is {self.disk_percent} % full, nothing is stored above {limit} %"
-        return f"{reason}; {self._hopeless_reason}" if self._hopeless_reason else reason
+        return f"{reason}; {self._insufficient_reason}" if self._insufficient_reason else reason
 
-    def look_at_disk(self) -> int:
+    def measure_disk(self) -> int:
         """Measure the disk and decide whether it is too full; return the percentage."""
         settings = self._settings
         self._usage = self._files.disk_usage(settings.root_dir)
@@ -149,7 +149,7 @@ class Retention:
         """
         settings = self._settings
         try:
-            percent = self.look_at_disk()
+            percent = self.measure_disk()
         except OSError as error:
             # Without a measurement nothing may be removed; the next run measures again.
             log.warning("the disk can't be measured", path=settings.root_dir, reason=str(error))
@@ -288,16 +288,16 @@ class Retention:
                 freed += self._allocated_bytes(file.path)
             freed += self._index_bytes(end)
         if freed >= needed:
-            self._hopeless_reason = ""
+            self._insufficient_reason = ""
             return end
-        if not self._hopeless_reason:
+        if not self._insufficient_reason:
             log.warning(
                 "the disk is filled by others; removing messages would not help, so they stay",
                 percent=self.disk_percent,
                 bytes_too_many=needed,
                 removable_bytes=freed,
             )
-        self._hopeless_reason = f"removing all messages that may go would free {freed} of the {needed} bytes that are too many, so they stay"
+        self._insufficient_reason = f"removing all messages that may go would free {freed} of the {needed} bytes that are too many, so they stay"
         return 0
 
     def _bytes_too_many(self) -> int:

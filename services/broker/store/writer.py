@@ -37,7 +37,7 @@ _REFUSALS: dict[type[Exception], PutStatus] = {
 _REFUSED = tuple(_REFUSALS)
 _OK = PutStatus.OK
 # A clock that was set back by less is not logged: a message then gets the time of the message before it.
-_BACK_TOLD_MS = 1000
+_BEHIND_LOGGED_MS_MIN = 1000
 
 log = logger("broker.store")
 # This creates a named tuple without a call of its generated constructor.
@@ -48,7 +48,7 @@ class Writer:
     """The writing side of a store.
 
     Args:
-        entries: Makes the dispatch requests of unusual messages.
+        request_maker: Makes the dispatch requests of unusual messages.
         pending: The list from which dispatch takes the requests of appended records.
         deletion: Knows which topics are being deleted.
 
@@ -80,7 +80,7 @@ class Writer:
         queues: ConsumeQueueStore,
         settings: StoreSettings,
         clock: Clock,
-        entries: DispatchRequestMaker,
+        request_maker: DispatchRequestMaker,
         pending: deque[PlainDispatchRequest],
         deletion: TopicDeletion,
     ) -> None:
@@ -90,9 +90,9 @@ class Writer:
         self._now_ms = clock.now_ms
         self._pending = pending
         self._pending_max = settings.dispatch_pending_max
-        self._entries = entries
+        self._maker = request_maker
         self._deletion = deletion
-        self._told_ms = 0
+        self._behind_logged_ms = 0
         self._body_max = settings.max_message_size
         self._properties_max = PROPERTIES_BYTES_MAX - (_CRC_ROOM if settings.record_checksum else 0)
         self.refusal: str | None = "the store is not running"
@@ -164,7 +164,7 @@ class Writer:
             else:
                 keyed = (tag, unique_key, keys)
                 self._pending.append(
-                    self._entries.unusual(queue, at, size, queue_offset, sys_flag, keyed, properties, stored_at_ms)
+                    self._maker.unusual(queue, at, size, queue_offset, sys_flag, keyed, properties, stored_at_ms)
                 )
         return _new_result(PutResult, (_OK, at, queue_offset, stored_at_ms, at + size, ""))
 
@@ -203,7 +203,7 @@ class Writer:
         sys_flag |= log.store_flag
         while True:
             records: list[bytes] = []
-            entries: list[PlainDispatchRequest] = []
+            requests: list[PlainDispatchRequest] = []
             at, queue_offset = log.next_offset, queue.next_offset
             try:
                 for flag, body, properties, tag, keys, unique_key in items:
@@ -218,7 +218,7 @@ class Writer:
                         tag, keys, unique_key = _look_up(properties, tag, keys, unique_key)
                     code = hash_tag(tag) if tag else 0
                     size = len(record)
-                    entries.append((at, size, queue, queue_offset, code, topic, unique_key, keys, stored_at_ms))
+                    requests.append((at, size, queue, queue_offset, code, topic, unique_key, keys, stored_at_ms))
                     records.append(record)
                     at += size
                     queue_offset += 1
@@ -228,15 +228,15 @@ class Writer:
                 return BatchPutResult(_REFUSALS[type(error)], reason=str(error))
         first, queue.next_offset = queue.next_offset, queue_offset
         if len(self._pending) + len(items) <= self._pending_max:
-            self._pending.extend(entries)
-        return BatchPutResult(PutStatus.OK, tuple([entry[0] for entry in entries]), first, stored_at_ms, at)
+            self._pending.extend(requests)
+        return BatchPutResult(PutStatus.OK, tuple([request[0] for request in requests]), first, stored_at_ms, at)
 
     def _not_before_last(self, now_ms: int) -> int:
         """Return the last record's store time instead of an earlier time: store times never go back in the log."""
         last_ms = self._log.appended_at_ms
-        if last_ms - now_ms >= _BACK_TOLD_MS and last_ms != self._told_ms:
+        if last_ms - now_ms >= _BEHIND_LOGGED_MS_MIN and last_ms != self._behind_logged_ms:
             # Logged once each time the clock is set back: until it has caught up, all records get this time.
-            self._told_ms = last_ms
+            self._behind_logged_ms = last_ms
             log.warning(
                 "the clock is behind the last message; messages get the last one's store time until it has caught up",
                 behind_ms=last_ms - now_ms,

@@ -86,7 +86,7 @@ class RecordDecoder:
     """
 
     def __init__(
-        self, topic: str, broker: str, queue_id: int, schema: pa.Schema, *, mark: StoreManifest | None = None
+        self, topic: str, broker: str, queue_id: int, schema: pa.Schema, *, manifest: StoreManifest | None = None
     ) -> None:
         """Make a decoder.
 
@@ -95,10 +95,10 @@ class RecordDecoder:
             broker: The name of the records' broker. Records do not contain it.
             queue_id: The queue id that each record must have.
             schema: The Arrow schema of kind `messages`.
-            mark: The mark of the store; it says where the whole-record checksum is required.
+            manifest: The manifest of the store; it says where the whole-record checksum is required.
         """
         self._topic, self._broker, self._queue_id, self._schema = topic, broker, queue_id, schema
-        self._mark = mark
+        self._manifest = manifest
         name = topic.encode()
         self._topic_field = np.frombuffer(bytes([min(len(name), 255)]) + name, np.uint8)
         self._is_v1_topic = len(name) <= TOPIC_BYTES_MAX_V1
@@ -192,8 +192,8 @@ class RecordDecoder:
         masked = np.array(crcs, np.int64) & CRC_MASK
         is_right = (masked == digits @ _CRC_WEIGHTS) & ((digits >= 0) & (digits <= 9)).all(axis=1)
         is_sound = np.where(has_crc, is_right, masked == found.heads["body_crc"])
-        if self._mark is not None and not has_crc.all():
-            is_sound &= has_crc | ~_demanded(self._mark, found.heads["physical_offset"])
+        if self._manifest is not None and not has_crc.all():
+            is_sound &= has_crc | ~_demanded(self._manifest, found.heads["physical_offset"])
         ends = np.where(has_crc, ends - CRC_PROPERTY_BYTES, ends)
         return found._replace(property_ends=ends).take(is_sound)
 
@@ -282,7 +282,7 @@ class RecordDecoder:
         return Damage(known[1], known[2], reason)
 
     def _demands_crc(self, physical_offset: int) -> bool:
-        return self._mark is not None and self._mark.demands_record_crc(physical_offset)
+        return self._manifest is not None and self._manifest.demands_record_crc(physical_offset)
 
     def _message_batch(self, good: Sequence[_Found], bodies: Sequence[bytes]) -> pa.RecordBatch:
         messages = [found.message for found in good]
@@ -321,9 +321,9 @@ class RecordDecoder:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
-def _demanded(mark: StoreManifest, physical_offsets: Int64s) -> npt.NDArray[np.bool_]:
-    """Return the results of `mark.demands_record_crc` for many offsets."""
-    start, end = mark.record_checksum_from, mark.clean_stop_offset
+def _demanded(manifest: StoreManifest, physical_offsets: Int64s) -> npt.NDArray[np.bool_]:
+    """Return the results of `manifest.demands_record_crc` for many offsets."""
+    start, end = manifest.record_checksum_from, manifest.clean_stop_offset
     if start is None:
         return np.zeros(len(physical_offsets), bool)
     demanded: npt.NDArray[np.bool_] = physical_offsets >= start

@@ -282,9 +282,9 @@ def _sure_start(reader: StoreReader) -> int:
 
 
 def _load_deletions(reader: StoreReader) -> dict[str, tuple[int, int]]:
-    """Return topic → (log end, time in ms) of deletions; empty without Gantry's mark, as the log may be another one."""
+    """Return topic → (log end, time in ms) of deletions; empty without a manifest, as the log may be another one."""
     path = reader.path(DELETIONS_FILE)
-    if reader.mark is None or not reader.files.exists(path):
+    if reader.manifest is None or not reader.files.exists(path):
         return {}
     try:
         topics = json.loads(reader.files.read(path))["topics"]

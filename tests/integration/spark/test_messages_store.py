@@ -225,7 +225,7 @@ def test_without_its_queues_a_store_is_read_by_its_log(tmp_path: Path, *, has_ab
 def test_messages_of_a_deleted_topic_are_not_found_again(tmp_path: Path) -> None:
     builder = filled()
     builder.add("U", 0, b"body 20")
-    builder.abort, builder.mark = True, StoreManifest(record_checksum_from=0)
+    builder.abort, builder.manifest = True, StoreManifest(record_checksum_from=0)
     store = built(tmp_path / "store", builder)
     deletion = {"topics": {"T": {"log_end": len(builder.log), "deleted_at_ms": builder.stored_at_ms}}}
     (store / layout.DELETIONS_FILE).write_text(json.dumps(deletion))
@@ -237,7 +237,7 @@ def test_messages_of_a_deleted_topic_are_not_found_again(tmp_path: Path) -> None
 def test_any_flipped_bit_of_a_record_loses_that_record_alone(tmp_path: Path) -> None:
     for number, bit in enumerate(range(3, 8 * 150, 97)):
         builder = filled()
-        builder.mark = StoreManifest(record_checksum_from=0)
+        builder.manifest = StoreManifest(record_checksum_from=0)
         damaged = builder.records[5]
         builder.flip(8 * damaged.offset + bit % (8 * len(damaged.data)))
         rows = rows_of(built(tmp_path / str(number) / "store", builder))

@@ -3,36 +3,36 @@
 - The folder itself and `lock` in it: both are locked while a broker runs on the store (ownership.py). RocketMQ's
   brokers lock the same byte of the file. The folder's lock still holds if somebody removes the file.
 - `abort`: exists from the start to an orderly stop, so its presence at start means a crash; holds the process id.
-- `config/gantry.json`: Gantry's mark (gantry.storeformat.manifest).
+- `config/gantry.json`: Gantry's manifest (gantry.storeformat.manifest).
 - `config/gantry-flush`: why the last broker could not flush the store (gantry.storeformat.flushnote).
 - `config/gantry-deletions.json`: which records in the log belong to deleted topics (deletedtopics.py).
 
-Mark and `abort` together tell who ran on the store last. Each line is the state after a durable write. A crash can
+Manifest and `abort` together tell who ran on the store last. Each line is the state after a durable write. A crash can
 leave any of these states, and the last column says how the next start reads it. P is Gantry's process id, Q the process
 id of an Apache RocketMQ broker, X the log's end at Gantry's stop.
 
-    step                          `abort`   mark                    the last broker on the store
+    step                          `abort`   manifest                the last broker on the store
     stopped in order              -         stopped at X            Gantry, in order
-    start: the mark names P       -         stopped at X, abort P   Gantry, in order
+    start: the manifest names P   -         stopped at X, abort P   Gantry, in order
     start: `abort` is written     P         stopped at X, abort P   Gantry, crashed
     start: the log is recovered   P         running                 Gantry, crashed
     stop: all is flushed          P         stopped at X, abort P   Gantry, crashed
     stop: `abort` is removed      -         stopped at X, abort P   Gantry, in order
-    stop: the mark drops P        -         stopped at X            Gantry, in order
+    stop: the manifest drops P    -         stopped at X            Gantry, in order
 
     RocketMQ crashed              Q         stopped at X            RocketMQ
     RocketMQ ran after Gantry's
     crash, and stopped in order   -         running                 RocketMQ (`trusted_manifest`)
 
-A start does not change an existing `abort` file until the mark says "running". If the mark says "running" without an
-`abort` file, the start removes the mark before it writes its own `abort` file. Until recovery is done, a crash of this
-start therefore leaves the state that the start has found.
+A start does not change an existing `abort` file until the manifest says "running". If the manifest says "running" without
+an `abort` file, the start removes the manifest before it writes its own `abort` file. Until recovery is done, a crash
+of this start therefore leaves the state that the start has found.
 
-P alone would not be enough, because in a container every broker may have the same process id. The mark names P only
+P alone would not be enough, because in a container every broker may have the same process id. The manifest names P only
 from just before `abort` is written until just after it is removed. A RocketMQ broker with the same process id is
 therefore taken for Gantry in only one case: Gantry was killed between these two writes, and RocketMQ then ran and
-crashed. Even this case does no harm: the data that Gantry flushed before X stays flushed, and `proven_offset` returns
-at most X.
+crashed. Even this case does no harm: the data that Gantry flushed before X stays flushed, and `checkpoint_offset`
+returns at most X.
 """
 
 from dataclasses import replace
@@ -52,7 +52,7 @@ from gantry.storeformat.layout import (
     CONSUME_QUEUE_DIR,
     FLUSH_NOTE_FILE,
     INDEX_DIR,
-    MARK_FILE,
+    MANIFEST_FILE,
     Checkpoint,
     ConfirmOffset,
     decode_checkpoint,
@@ -82,8 +82,8 @@ class StoreFolder:
         files: The file system for the store; it changes nothing by path once the store is lost.
         is_clean: Whether the last stop was orderly, or there was none.
         failed_flush: The note of the last broker on the store if it could not flush the store, or None.
-        found_mark: The mark when the folder was opened; None if there was none.
-        mark: The current mark.
+        found_manifest: The manifest when the folder was opened; None if there was none.
+        manifest: The current manifest.
         deleted: The deleted topics.
     """
 
@@ -94,29 +94,29 @@ class StoreFolder:
         self.root = root
         self.checkpoint_path = f"{root}/{CHECKPOINT_FILE}"
         self._abort = f"{root}/{ABORT_FILE}"
-        self._mark_path = f"{root}/{MARK_FILE}"
+        self._manifest_path = f"{root}/{MANIFEST_FILE}"
         self._note_path = f"{root}/{FLUSH_NOTE_FILE}"
         self._note: File | None = None
         self._is_noted = False
-        self._has_broken_mark = False
+        self._has_broken_manifest = False
         self._process_id = 0
         self._has_begun = False
         self._abort_found: bytes | None = None
         self.is_clean = True
         self.failed_flush: FailedFlush | None = None
         self.found_manifest: StoreManifest | None = None
-        self.mark = StoreManifest()
+        self.manifest = StoreManifest()
         self.deleted = DeletedTopics(self.files, root)
 
     def open(self, *, is_repair: bool = False) -> None:
-        """Create missing folders, lock the store and read its mark; this does not change the content of a store.
+        """Create missing folders, lock the store and read its manifest; this does not change the content of a store.
 
         Args:
-            is_repair: Whether to ignore a broken mark, because the whole store will be checked.
+            is_repair: Whether to ignore a broken manifest, because the whole store will be checked.
 
         Raises:
             StoreLockedError: Another process runs on the store.
-            StoreFormatError: The store has a format that this release does not know, or a broken mark.
+            StoreFormatError: The store has a format that this release does not know, or a broken manifest.
             OSError: The disk failed.
         """
         files = self._files
@@ -128,26 +128,26 @@ class StoreFolder:
         if not self.is_clean and files.exists(self._note_path):
             self.failed_flush = decode_flush_note(files.read(self._note_path))
         self.found_manifest = trusted_manifest(self._read_manifest(is_repair=is_repair), has_abort=not self.is_clean)
-        self.mark = self.found_manifest or StoreManifest()
+        self.manifest = self.found_manifest or StoreManifest()
         self.deleted.load(is_ours=self.is_ours)
 
     @property
     def is_ours(self) -> bool:
         """Return whether the last broker on the store was Gantry; then the checkpoint is Gantry's, too (see above)."""
-        mark = self.found_manifest
-        if mark is None:
+        manifest = self.found_manifest
+        if manifest is None:
             return False
-        if self.is_clean or mark.clean_stop_offset is None:
-            return self.is_clean == (mark.clean_stop_offset is not None)
-        return mark.abort_process_id is not None and self._abort_found == _abort_content(mark.abort_process_id)
+        if self.is_clean or manifest.clean_stop_offset is None:
+            return self.is_clean == (manifest.clean_stop_offset is not None)
+        return manifest.abort_process_id is not None and self._abort_found == _abort_content(manifest.abort_process_id)
 
-    def proven_offset(self) -> ConfirmOffset:
+    def checkpoint_offset(self) -> ConfirmOffset:
         """Return the physical offset before which the disk has the log and everything derived from it.
 
         The checkpoint's confirm offset counts only if the checkpoint is Gantry's.
         """
         if self.found_manifest is None or not self.is_ours:
-            return ConfirmOffset(0, is_proven=False)
+            return ConfirmOffset(0, is_checksummed=False)
         confirmed, stop = (
             decode_confirm_offset(self._checkpoint(), log_end=self._log_end()),
             self.found_manifest.clean_stop_offset,
@@ -167,14 +167,14 @@ class StoreFolder:
         except BrokenFileError as error:
             if not is_repair:
                 raise StoreFormatError(
-                    f"{error}. This file is the store's mark: it says which records carry a checksum and where the log "
-                    f"ended. Nothing was changed. Run `gantry store repair {self.root}`, which checks the whole store "
-                    "and writes a new mark (docs/formats/config.md), and start again"
+                    f"{error}. This file is the store's manifest: it says which records carry a checksum and where the "
+                    f"log ended. Nothing was changed. Run `gantry store repair {self.root}`, which checks the whole store "
+                    "and writes a new manifest (docs/formats/config.md), and start again"
                 ) from None
             log.warning(
-                "the mark is broken; the whole store is checked without it", path=error.path, reason=error.reason
+                "the manifest is broken; the whole store is checked without it", path=error.path, reason=error.reason
             )
-            self._has_broken_mark = True
+            self._has_broken_manifest = True
             return None
 
     def read_checkpoint(self) -> Checkpoint:
@@ -192,11 +192,11 @@ class StoreFolder:
         self._process_id = process_id
         if self.is_clean:
             if self.is_ours:
-                self._dump(replace(self.mark, abort_process_id=process_id))
+                self._dump(replace(self.manifest, abort_process_id=process_id))
             elif self.found_manifest is not None:
-                # Beside Gantry's abort file, the mark would say that Gantry crashed and that RocketMQ's records are
+                # Beside Gantry's abort file, the manifest would say that Gantry crashed and that RocketMQ's records are
                 # damaged.
-                self._files.remove(self._mark_path)
+                self._files.remove(self._manifest_path)
                 self._files.sync_dir(f"{self.root}/{CONFIG_DIR}")
             self._write_abort()
         if not self._is_note_usable():
@@ -223,15 +223,15 @@ class StoreFolder:
             return False
 
     def mark_opened(self, report: RecoveryReport, derived: DerivedState, record_checksum: bool) -> None:
-        """Write the mark, and update the deletions after recovery, before the first record is appended."""
+        """Write the manifest, and update the deletions after recovery, before the first record is appended."""
         log_end = report.log_end_offset
         self.deleted.settle(report.log_min_offset, log_end)
         opened = opened_manifest(self.found_manifest, log_end=log_end, record_checksum=record_checksum)
-        self.mark = replace(opened, opened_offset=log_end, opened_derived=derived)
-        if self._has_broken_mark:
-            # A copy: until the new mark exists, a start must find the broken one and reject it.
-            self._files.write(self._mark_path + BROKEN_SUFFIX, self._files.read(self._mark_path))
-        self._dump(self.mark)
+        self.manifest = replace(opened, opened_offset=log_end, opened_derived=derived)
+        if self._has_broken_manifest:
+            # A copy: until the new manifest exists, a start must find the broken one and reject it.
+            self._files.write(self._manifest_path + BROKEN_SUFFIX, self._files.read(self._manifest_path))
+        self._dump(self.manifest)
         if not self.is_clean:
             self._write_abort()
         # From here on, the last broker's note is no longer needed.
@@ -257,19 +257,19 @@ class StoreFolder:
 
     def end(self, log_end: int, derived: DerivedState) -> bool:
         """Record the orderly stop, after everything in the store is on the disk; return whether that succeeded."""
-        self.mark = self.mark.stopped(log_end, derived)
+        self.manifest = self.manifest.stopped(log_end, derived)
         try:
-            self._dump(replace(self.mark, abort_process_id=self._process_id))
+            self._dump(replace(self.manifest, abort_process_id=self._process_id))
             self._files.remove(self._abort)
             self._files.sync_dir(self.root)
-            self._dump(self.mark)
+            self._dump(self.manifest)
         except OSError as error:
             log.warning("the stop can't be noted in full; the next start may recover", reason=describe_os_error(error))
             return False
         return True
 
-    def _dump(self, mark: StoreManifest) -> None:
-        mark.dump(self._files, self.root)
+    def _dump(self, manifest: StoreManifest) -> None:
+        manifest.dump(self._files, self.root)
 
     def _write_abort(self) -> None:
         write_atomically(self._files, self._abort, _abort_content(self._process_id))

@@ -12,7 +12,7 @@ from services.broker.store.errors import FileNotReadyError, StoreFullError, Stor
 from services.broker.store.folder.ownership import Ownership
 from services.broker.store.log.commitlog import CommitLog
 
-LOOK_EVERY_MS: Final = 1000
+CHECK_INTERVAL_MS: Final = 1000
 
 log = logger("broker.store")
 
@@ -26,15 +26,15 @@ class StoreWatch:
     def __init__(self, ownership: Ownership, commit_log: CommitLog) -> None:
         self._ownership = ownership
         self._log = commit_log
-        self._looked_at_ms = 0
+        self._checked_at_ms = 0
 
     def tick(self, monotonic_ms: int) -> None:
         """Check the files if a check is due."""
-        if monotonic_ms - self._looked_at_ms >= LOOK_EVERY_MS:
-            self._looked_at_ms = monotonic_ms
-            self.look()
+        if monotonic_ms - self._checked_at_ms >= CHECK_INTERVAL_MS:
+            self._checked_at_ms = monotonic_ms
+            self.check()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Check the files now, and call `tend_files` of the log."""
         if not self._ownership.still_ours():
             return

@@ -260,13 +260,13 @@ class IndexFile:
         )
         return entry
 
-    def repair(self, trusted_before: int, find_head: Callable[[int], object | None], *, is_proven: bool) -> int:
+    def repair(self, trusted_before: int, find_head: Callable[[int], object | None], *, is_synced: bool) -> int:
         """Drop entries that a crash may have left incomplete, and repair the chains (indexrepair.py), in a writable file.
 
         Args:
             trusted_before: The physical offset from which on the entries of records are dropped.
             find_head: Returns the head of the record at a physical offset, or None; a torn entry may look trusted.
-            is_proven: Whether the entries of records before that offset are on the disk, and the slots that pointed to
+            is_synced: Whether the entries of records before that offset are on the disk, and the slots that pointed to
                 them.
 
         Returns:
@@ -274,12 +274,12 @@ class IndexFile:
         """
         assert self.file is not None, f"{self.name} is not writable"
         promised = self.count
-        repairer = IndexRepairer(self._memory, slots=self._slots, is_proven=is_proven)
-        kept = repairer.first_unsound(promised, begin_offset=self.begin_offset, trusted_before=trusted_before)
+        repairer = IndexRepairer(self._memory, slots=self._slots, is_synced=is_synced)
+        kept = repairer.first_invalid(promised, begin_offset=self.begin_offset, trusted_before=trusted_before)
         while kept > 1 and find_head(self._entry(kept - 1)[1]) is None:
             kept -= 1
-            if is_proven:  # The entries before were perhaps trusted because of this one.
-                kept = repairer.first_unsound(kept, begin_offset=self.begin_offset, trusted_before=trusted_before)
+            if is_synced:  # The entries before were perhaps trusted because of this one.
+                kept = repairer.first_invalid(kept, begin_offset=self.begin_offset, trusted_before=trusted_before)
         repaired = repairer.chains(kept)
         self.slots_used = repaired.slots_used
         self.count = kept

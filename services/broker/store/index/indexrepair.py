@@ -49,16 +49,16 @@ class IndexRepairer:
     Args:
         memory: The file.
         slots: The number of the file's slots.
-        is_proven: Whether entries before `trusted_before` were synced, and their slots with them.
+        is_synced: Whether entries before `trusted_before` were synced, and their slots with them.
     """
 
-    def __init__(self, memory: Memory, *, slots: int, is_proven: bool) -> None:
+    def __init__(self, memory: Memory, *, slots: int, is_synced: bool) -> None:
         self._memory = memory
         self._slots = slots
         self._entries_at = INDEX_HEADER_BYTES + slots * INDEX_SLOT_BYTES
-        self._is_proven = is_proven
+        self._is_synced = is_synced
 
-    def first_unsound(self, count: int, *, begin_offset: int, trusted_before: int) -> int:
+    def first_invalid(self, count: int, *, begin_offset: int, trusted_before: int) -> int:
         """Return the number of the first entry to drop: it is invalid, or its record is not trusted.
 
         Args:
@@ -67,20 +67,20 @@ class IndexRepairer:
             trusted_before: The physical offset from which on nothing is trusted.
         """
         pieces = list(range(1, count, PIECE_ENTRIES))
-        sound = -1  # The last piece that is known to be valid, with all pieces before it.
-        for index in reversed(range(len(pieces))) if self._is_proven else range(len(pieces)):
-            is_sound = self._is_sound(pieces[index], count, begin_offset, trusted_before)
-            if is_sound:
-                sound = index
-            if is_sound == self._is_proven:
+        last_valid = -1  # The last piece that is known to be valid, with all pieces before it.
+        for index in reversed(range(len(pieces))) if self._is_synced else range(len(pieces)):
+            is_valid = self._is_valid(pieces[index], count, begin_offset, trusted_before)
+            if is_valid:
+                last_valid = index
+            if is_valid == self._is_synced:
                 break
-        if sound + 1 == len(pieces):
+        if last_valid + 1 == len(pieces):
             return count
-        start = pieces[sound + 1]
-        newest = begin_offset if sound < 0 else self._entry(start - 1)[1]
-        return self._first_unsound_from(start, min(start + PIECE_ENTRIES, count), newest, trusted_before)
+        start = pieces[last_valid + 1]
+        newest = begin_offset if last_valid < 0 else self._entry(start - 1)[1]
+        return self._first_invalid_from(start, min(start + PIECE_ENTRIES, count), newest, trusted_before)
 
-    def _is_sound(self, start: int, count: int, begin_offset: int, trusted_before: int) -> bool:
+    def _is_valid(self, start: int, count: int, begin_offset: int, trusted_before: int) -> bool:
         """Return whether a whole piece is certainly valid: its offsets follow the log's order."""
         data = self._entries(start, min(start + PIECE_ENTRIES, count))
         offsets = _offsets(data)
@@ -99,7 +99,7 @@ class IndexRepairer:
             and max(data[_SECONDS_AT::INDEX_ENTRY_BYTES]) < _SIGN
         )
 
-    def _first_unsound_from(self, start: int, stop: int, newest: int, trusted_before: int) -> int:
+    def _first_invalid_from(self, start: int, stop: int, newest: int, trusted_before: int) -> int:
         entries = INDEX_ENTRY.iter_unpack(self._entries(start, stop))
         for number, (key_hash, physical_offset, seconds, _) in enumerate(entries, start):
             is_blank = key_hash == physical_offset == seconds == 0
@@ -114,7 +114,7 @@ class IndexRepairer:
         at, size = INDEX_HEADER_BYTES, self._slots * INDEX_SLOT_BYTES
         table = _swapped("I", self._memory[at : at + size])
         writes: list[tuple[int, bytes]] = []
-        if self._is_proven:
+        if self._is_synced:
             found = self._find_newest(kept, list(_places_from(table, kept)))
         else:
             newest, writes = self._draw(kept)

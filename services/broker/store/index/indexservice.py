@@ -234,13 +234,13 @@ class IndexService:
             file.write_header()
         self._touched.clear()
 
-    def repair(self, trusted_before: int, find_head: Callable[[int], object | None], *, is_proven: bool) -> int:
+    def repair(self, trusted_before: int, find_head: Callable[[int], object | None], *, is_synced: bool) -> int:
         """Drop the entries of records from an offset on, and everything after an invalid entry.
 
         Args:
             trusted_before: The physical offset from which on the entries of records are dropped.
             find_head: Returns the head of the record at a physical offset, or None.
-            is_proven: Whether the entries of records before that offset were synced.
+            is_synced: Whether the entries of records before that offset were synced.
 
         Returns:
             The number of dropped entries; recovery or dispatch adds them again.
@@ -256,7 +256,7 @@ class IndexService:
                 gone += file.count - 1
             elif self._is_repaired(file, trusted_before):
                 file.make_writable()
-                gone += file.repair(trusted_before, find_head, is_proven=is_proven)
+                gone += file.repair(trusted_before, find_head, is_synced=is_synced)
             if is_behind_gap or file.count == 1:
                 file.drop().close()
                 dropped.append(file.name)

@@ -51,7 +51,7 @@ _WRITTEN_AND_MADE = 3
 
 # No checksum covers the store time of RocketMQ's records or the checkpoint's times. If such a time is further ahead of
 # the clock than clocks are set back, one of its bits has flipped, and later store times must not follow it.
-UNPROVEN_AHEAD_MS_MAX = 86_400_000
+AHEAD_OF_CLOCK_MS_MAX = 86_400_000
 
 
 def log_descriptors(settings: StoreSettings) -> int:
@@ -64,7 +64,7 @@ class CommitLog:
 
     Attributes:
         files: The log's files.
-        mark: The store's mark; it says where every record has the whole-record checksum.
+        manifest: The store's manifest; it says where every record has the whole-record checksum.
         next_offset: The offset of the next record, if it fits in the current file.
         wrote_offset: The end of the bytes that were handed to the operating system and survive the process.
         flushed_offset: The end of the bytes that are on the disk.
@@ -90,7 +90,7 @@ class CommitLog:
         "failure",
         "files",
         "flushed_offset",
-        "mark",
+        "manifest",
         "next_offset",
         "record_checksum",
         "store_flag",
@@ -105,7 +105,7 @@ class CommitLog:
         self.files = MappedFileQueue(
             files, f"{settings.root_dir}/{COMMIT_LOG_DIR}", settings.mapped_file_size_commit_log
         )
-        self.mark = StoreManifest()
+        self.manifest = StoreManifest()
         self.next_offset = 0
         self.wrote_offset = 0
         self.flushed_offset = 0
@@ -175,7 +175,7 @@ class CommitLog:
             now_ms: Wall time.
         """
         last_ms = max(self.stored_at_ms, flushed_at_ms)
-        if last_ms - now_ms > UNPROVEN_AHEAD_MS_MAX and not self.mark.demands_record_crc(self.next_offset - 1):
+        if last_ms - now_ms > AHEAD_OF_CLOCK_MS_MAX and not self.manifest.demands_record_crc(self.next_offset - 1):
             last_ms = now_ms
         self.appended_at_ms = last_ms
 
@@ -366,12 +366,12 @@ class CommitLog:
 
     def scan(self, on_lost: OnLost) -> LogScan:
         """Return a pass over the log, see LogScan."""
-        return LogScan(self.files, mark=self.mark, on_lost=on_lost)
+        return LogScan(self.files, manifest=self.manifest, on_lost=on_lost)
 
     def find_head(self, offset: int) -> RecordHead | None:
         """Return the head of the record at an offset; None if there is no valid record, or the disk can't read it."""
         file = self.files.find(offset)
-        return find_head(file, offset - file.start, self.mark) if file is not None else None
+        return find_head(file, offset - file.start, self.manifest) if file is not None else None
 
     def unflushed_files(self) -> Iterator[MappedFile]:
         """Return the files with bytes between the flushed and the written offset, oldest first; for the worker."""

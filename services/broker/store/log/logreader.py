@@ -12,7 +12,7 @@ from services.broker.store.log.commitlog import CommitLog
 RECORD_READ_MAX = 32 << 20
 """A unit that promises a larger record is damaged: no frame can carry one, and a read of a gigabyte would be wasted."""
 _GUESSED_BYTES = 16 << 10
-_NOWHERE = 1 << 63
+_BEYOND_LOG = 1 << 63
 
 
 class LogReader:
@@ -28,7 +28,7 @@ class LogReader:
         self._log = commit_log
         self.pages = pages
         # All bytes from the young offset on were written within the last two ticks, so they are in memory.
-        self._young_offset = self._wrote_at_tick = _NOWHERE
+        self._young_offset = self._wrote_at_tick = _BEYOND_LOG
         self._first_stored: tuple[int, int] | None = None
 
     def tick(self) -> None:
@@ -81,7 +81,7 @@ class LogReader:
         assert window is not None
         memory, origin, _, _ = window
         data = bytes(memory[physical_offset - origin : physical_offset - origin + size])
-        examined = examine(data, 0, end=size, base=physical_offset, mark=self._log.mark)  # type: ignore[arg-type]
+        examined = examine(data, 0, end=size, base=physical_offset, manifest=self._log.manifest)  # type: ignore[arg-type]
         return data if examined.problem is None else None
 
     def stored_at(self, physical_offset: int, size: int) -> int | None:
@@ -100,7 +100,7 @@ class LogReader:
             return None
         memory, origin, _, high = window
         end = min(physical_offset + size, high, self._log.confirm_offset) - origin
-        examined = examine(memory, physical_offset - origin, end=end, base=origin, mark=self._log.mark)
+        examined = examine(memory, physical_offset - origin, end=end, base=origin, manifest=self._log.manifest)
         return examined.head if examined.problem is None else None
 
     def first_stored_at(self) -> int | None:

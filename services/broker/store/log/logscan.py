@@ -22,16 +22,16 @@ class LogScan:
 
     Args:
         files: The CommitLog's files.
-        mark: The store's mark; it says where a record must have the whole-record checksum.
+        manifest: The store's manifest; it says where a record must have the whole-record checksum.
         on_lost: Called with the start and end of every range without a valid record.
 
     Attributes:
         end: The end of the last record or filler that was read.
     """
 
-    def __init__(self, files: MappedFileQueue, *, mark: StoreManifest, on_lost: OnLost) -> None:
+    def __init__(self, files: MappedFileQueue, *, manifest: StoreManifest, on_lost: OnLost) -> None:
         self._files = files
-        self._mark = mark
+        self._manifest = manifest
         self._on_lost = on_lost
         self._stored_at_ms = 0
         self.end = 0
@@ -55,7 +55,7 @@ class LogScan:
         memory, base, end = file.memory, file.start, limit - file.start
         while limit - position >= BLANK_BYTES_MIN:
             at = position - base
-            head, _, problem = examine(memory, at, end=end, base=base, mark=self._mark)
+            head, _, problem = examine(memory, at, end=end, base=base, manifest=self._manifest)
             if problem is None and head is not None:
                 self._stored_at_ms = head.stored_at_ms
                 self.end = position + head.size_bytes
@@ -68,7 +68,13 @@ class LogScan:
                 # Space that was allocated and never written need not be read.
                 data_end = min(end, file.file.data_end(at))
                 found = resume_after_damage(
-                    memory, at, end=end, data_end=data_end, base=base, mark=self._mark, stored_at_ms=self._stored_at_ms
+                    memory,
+                    at,
+                    end=end,
+                    data_end=data_end,
+                    base=base,
+                    manifest=self._manifest,
+                    stored_at_ms=self._stored_at_ms,
                 )
                 self._on_lost(position, base + found.at)
                 position = base + found.at
@@ -77,7 +83,7 @@ class LogScan:
             self._on_lost(position, limit)
 
 
-def find_head(file: MappedFile, at: int, mark: StoreManifest) -> RecordHead | None:
+def find_head(file: MappedFile, at: int, manifest: StoreManifest) -> RecordHead | None:
     """Return the head of the record at a position in a file; None if there is no valid record.
 
     This reads by position, because a start calls it for positions that the disk may not be able to read.
@@ -94,5 +100,5 @@ def find_head(file: MappedFile, at: int, mark: StoreManifest) -> RecordHead | No
         data = file.try_read(at, size)
         if data is None:
             return None
-    examined = examine(bytearray(data), 0, end=len(data), base=file.start + at, mark=mark)
+    examined = examine(bytearray(data), 0, end=len(data), base=file.start + at, manifest=manifest)
     return examined.head if examined.problem is None else None

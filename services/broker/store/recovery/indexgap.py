@@ -42,7 +42,7 @@ class IndexGap:
         self._log = commit_log
         self._index = index
         self._deleted = folder.deleted
-        derived = folder.mark.clean_stop_derived if folder.is_clean else None
+        derived = folder.manifest.clean_stop_derived if folder.is_clean else None
         self.left: tuple[int, int] | None = None
         self._promised_end = derived.index_end if derived is not None else 0
 

@@ -1,7 +1,7 @@
 """The missing parts of the CommitLog, and how far it once reached.
 
-The end of the log is after the last record, unless something shows that more was stored: the mark of an orderly stop,
-or a Gantry unit whose record was on the disk when the unit was written. A record that they promise and that the
+The end of the log is after the last record, unless something shows that more was stored: the manifest of an orderly
+stop, or a Gantry unit whose record was on the disk when the unit was written. A record that they promise and that the
 log does not have is lost, not torn: its physical offsets and queue offsets are not used again. There are four cases:
 
 - The bytes are not a valid record: the record is damaged.
@@ -29,15 +29,15 @@ class LogEnd:
     """Says which parts of the log are missing.
 
     Args:
-        proven_offset: The checkpoint's confirm offset, in a Gantry store: the disk had everything before it.
+        checkpoint_offset: The checkpoint's confirm offset, in a Gantry store: the disk had everything before it.
 
     Attributes:
         unreadable: The unreadable ranges in the part of the log that was checked.
     """
 
-    def __init__(self, commit_log: CommitLog, *, proven_offset: int) -> None:
+    def __init__(self, commit_log: CommitLog, *, checkpoint_offset: int) -> None:
         self._log = commit_log
-        self._proven_offset = proven_offset
+        self._checkpoint_offset = checkpoint_offset
         self._read_from: int | None = None
         self.unreadable: list[tuple[int, int]] = []
 
@@ -78,14 +78,16 @@ class LogEnd:
     def is_plausible(self, offset: int) -> bool:
         """Return whether a store with these files may have had data up to an offset."""
         files = self._log.files
-        return offset <= files.start_of(max(self.files_end, self._proven_offset)) + _FILES_BEYOND_MAX * files.file_size
+        return (
+            offset <= files.start_of(max(self.files_end, self._checkpoint_offset)) + _FILES_BEYOND_MAX * files.file_size
+        )
 
     def was_written(self, offset: int, size: int) -> bool:
         """Return whether a record that a unit promises was on the disk.
 
         Return False in the part that Apache RocketMQ wrote, because it leaves the units of records that it has cut.
         """
-        if not self._log.mark.demands_record_crc(offset):
+        if not self._log.manifest.demands_record_crc(offset):
             return False
         end = offset + size
         file = self._log.files.find(offset)
@@ -96,7 +98,7 @@ class LogEnd:
         at = offset - file.start
         if file.memory[at : at + 8] != bytes(8) and file.memory[at + size - 8 : at + size] != bytes(8):
             return True
-        return end <= self._proven_offset or self.is_unreadable(offset, end)
+        return end <= self._checkpoint_offset or self.is_unreadable(offset, end)
 
     def behind(self, end: int) -> int:
         """Return where the log continues if it reached up to `end`: not in a missing file, and not among bad pages."""

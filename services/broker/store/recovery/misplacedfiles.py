@@ -22,18 +22,18 @@ def reject_misplaced_files(queues: ConsumeQueueStore, commit_log: CommitLog, *, 
 
     Args:
         queues: The loaded queues.
-        commit_log: The CommitLog, with loaded files and a known mark.
-        checkpoint: The checkpoint; like the mark, it says how far the log reached, in case the last files are gone.
+        commit_log: The CommitLog, with loaded files and a known manifest.
+        checkpoint: The checkpoint; like the manifest, it says how far the log reached, in case the last files are gone.
 
     Raises:
         MisplacedError: Names the file.
     """
-    mark, last = commit_log.mark, commit_log.files.last
+    manifest, last = commit_log.manifest, commit_log.files.last
     log_end = max(
         last.end if last is not None else 0,
         checkpoint.confirm_physical_offset,
-        mark.clean_stop_offset or 0,
-        mark.opened_offset or 0,
+        manifest.clean_stop_offset or 0,
+        manifest.opened_offset or 0,
     )
     for queue in queues:
         for file in queue.files.behind_holes():
@@ -51,13 +51,13 @@ def _check(queue: ConsumeQueue, file: QueueFile, commit_log: CommitLog, log_end:
         return
     index, unit = found
     head = commit_log.find_head(unit.physical_offset)
-    is_proven = head is not None and head.has_record_crc
-    if head is not None and is_proven and (head.topic, head.queue_id) == (queue.topic_bytes, queue.queue_id):
+    has_crc = head is not None and head.has_record_crc
+    if head is not None and has_crc and (head.topic, head.queue_id) == (queue.topic_bytes, queue.queue_id):
         if head.queue_offset != index:
             raise MisplacedError(
                 file.path, f"what it says of queue offset {index} is true of {head.queue_offset}: it is a copy"
             )
-    elif (is_proven or has_hole) and not _is_possible(index, log_end):
+    elif (has_crc or has_hole) and not _is_possible(index, log_end):
         # A queue of Apache RocketMQ may begin at any offset. If it has no hole and its records are gone, it is
         # accepted.
         raise MisplacedError(file.path, f"the CommitLog ends at {log_end}, too early for a queue this long")

@@ -10,7 +10,7 @@ from gantry.model.record import RECORD_BYTES_MIN, RecordHead
 from gantry.storeformat.layout import ConsumeQueueUnit
 from services.broker.store.log.commitlog import CommitLog
 from services.broker.store.queues.consumequeue import ConsumeQueue, is_message_unit
-from services.broker.store.recordcheck import is_sound
+from services.broker.store.recordcheck import is_valid_record
 
 
 def has_plausible_place(
@@ -63,4 +63,6 @@ def _holds(log: CommitLog, queue: ConsumeQueue, index: int, unit: ConsumeQueueUn
     if file is None or offset + size > file.end:
         return False
     record = file.try_read(offset - file.start, size)
-    return record is not None and is_sound(record, offset, queue.queue_id, index, queue.topic_bytes, log.mark)
+    return record is not None and is_valid_record(
+        record, offset, queue.queue_id, index, queue.topic_bytes, log.manifest
+    )

@@ -46,7 +46,7 @@ class Recovery:
 
     Args:
         with_index: Whether to repair the index, too; otherwise it is not changed.
-        entries: Derives the entries for queues and index from records.
+        request_maker: Derives the entries for queues and index from records.
         folder: Says whether the last stop was orderly, whether the checkpoint's confirm offset has Gantry's meaning,
             and which records belong to deleted topics: queues and index get no entries for them.
         derived_sync: Makes queues and index durable.
@@ -62,7 +62,7 @@ class Recovery:
         index_files: IndexService,
         *,
         with_index: bool,
-        entries: DispatchRequestMaker,
+        request_maker: DispatchRequestMaker,
         checkpoint: StoreCheckpoint,
         folder: StoreFolder,
         derived_sync: DerivedSync,
@@ -73,7 +73,7 @@ class Recovery:
         self._log = commit_log
         self._queues = queues
         self._index = index_files if with_index else None
-        self._entries = entries
+        self._maker = request_maker
         self._deleted = folder.deleted
         self._checkpoint = checkpoint
         self._is_clean = folder.is_clean
@@ -83,8 +83,8 @@ class Recovery:
         self._now_ms = now_ms
         self._is_thorough = is_thorough
         self._where = ScanStart(commit_log, queues, checkpoint=checkpoint, folder=folder)
-        self._proven_offset, self._is_proven = folder.proven_offset()
-        self._log_end = LogEnd(commit_log, proven_offset=self._proven_offset)
+        self._checkpoint_offset, self._is_offset_checksummed = folder.checkpoint_offset()
+        self._log_end = LogEnd(commit_log, checkpoint_offset=self._checkpoint_offset)
         self._index_gap = IndexGap(commit_log, index_files, folder)
         self._start = 0
         self._scan_end = 0
@@ -111,7 +111,7 @@ class Recovery:
             self._log.stored_at_ms = last_stored_ms(value, self._log, self._queues, now_ms=now_ms)
         flushed_at_ms = self._log.stored_at_ms
         self._begin_at(self._where.choose(is_thorough=self._is_thorough))
-        index_gone = self._mend_index()
+        index_gone = self._repair_index()
         while (earlier := self._go_through()) is not None:
             self._begin_at(earlier)
         end = self._find_end()
@@ -161,7 +161,7 @@ class Recovery:
         elif value != Checkpoint() and start < self._where.by_time():
             self._checkpoint.write(Checkpoint())
 
-    def _mend_index(self) -> int:
+    def _repair_index(self) -> int:
         """Drop the index entries that the scan will add again, and torn ones; return the number of dropped entries."""
         if self._index is None:
             return 0
@@ -171,8 +171,8 @@ class Recovery:
             self._begin_at(begin)
         elif not is_repaired:
             return 0
-        is_proven = self._is_ours and self._start <= self._proven_offset
-        gone = self._index.repair(self._start, self._log.find_head, is_proven=is_proven)
+        is_synced = self._is_ours and self._start <= self._checkpoint_offset
+        gone = self._index.repair(self._start, self._log.find_head, is_synced=is_synced)
         if not self._is_ours and not self._is_thorough and len(self._index) > 0:
             # RocketMQ syncs index files when they are full, so missing entries may be older than its checkpoint.
             self._begin_at(min(self._start, self._where.file_start(self._index.last_update[1])))
@@ -196,10 +196,10 @@ class Recovery:
             if self._deleted.covers(head.topic, at, head.stored_at_ms):
                 continue
             # Records that the index already has need no lookup of keys.
-            entry = self._entries.from_record(head, with_keys=at >= indexed_to)
-            if entry is None:
+            request = self._maker.from_record(head, with_keys=at >= indexed_to)
+            if request is None:
                 continue
-            queue = entry.queue
+            queue = request.queue
             if queue is not None:
                 if not has_plausible_place(
                     self._log,
@@ -211,11 +211,11 @@ class Recovery:
                 ):
                     self._note_lost(at, at + head.size_bytes)
                     continue
-                earlier = self._place(queue, entry, head)
+                earlier = self._place(queue, request, head)
                 if earlier is not None:
                     return earlier
             if at >= indexed_to:
-                self._to_index.append(entry)
+                self._to_index.append(request)
                 if len(self._to_index) >= INDEX_ROUND_MAX:
                     self._index_entries()
         self._index_entries()
@@ -231,8 +231,8 @@ class Recovery:
         self._lost.append((start, end))
         self._lost_bytes += end - start
 
-    def _place(self, queue: ConsumeQueue, entry: DispatchRequest, head: RecordHead) -> int | None:
-        index = entry.queue_offset
+    def _place(self, queue: ConsumeQueue, request: DispatchRequest, head: RecordHead) -> int | None:
+        index = request.queue_offset
         expected = self._seen.get(queue)
         if expected is None:
             earlier = self._look_back(queue, index)
@@ -250,7 +250,7 @@ class Recovery:
             # says.
             self._remove(queue.cut(0))
         before = queue.skipped
-        unit = UNIT.pack(head.physical_offset, head.size_bytes, entry.tags_code_in(queue))
+        unit = UNIT.pack(head.physical_offset, head.size_bytes, request.tags_code_in(queue))
         if len(queue.files) == 0:
             self._queues.make_folder(queue)
         if queue.put_right(index, unit):
@@ -271,8 +271,8 @@ class Recovery:
         if missing > 0 and missing * RECORD_BYTES_MIN > self._lost_bytes:
             earlier = self._where.file_start(self._where.before(queue, queue.max_offset))
             if earlier < self._start:
-                told = {"path": queue.files.folder, "units": queue.max_offset, "found_offset": index, "start": earlier}
-                log.warning("a ConsumeQueue lacks units: the CommitLog is read from further back to build them", **told)
+                gap = {"path": queue.files.folder, "units": queue.max_offset, "found_offset": index, "start": earlier}
+                log.warning("a ConsumeQueue lacks units: the CommitLog is read from further back to build them", **gap)
                 return earlier
         before = min(index, queue.max_offset)
         while before > queue.min_offset:
@@ -298,7 +298,7 @@ class Recovery:
 
     def _find_end(self) -> int:
         end = self._scan_end
-        stop = self._log.mark.clean_stop_offset
+        stop = self._log.manifest.clean_stop_offset
         if self._is_clean and stop is not None and self._log_end.is_plausible(stop):
             end = max(end, stop)
         for queue in self._queues:
@@ -347,7 +347,7 @@ class Recovery:
     def _acknowledged_lost(self) -> tuple[int, int] | None:
         """Return the range at the log's end that was acknowledged but is not on the disk, or None."""
         # One flipped bit of the field must not look like a disk that lost data.
-        known = self._proven_offset if self._is_proven else 0
+        known = self._checkpoint_offset if self._is_offset_checksummed else 0
         if self._failed_flush is not None and self._failed_flush.acknowledged_offset is not None:
             known = max(known, self._failed_flush.acknowledged_offset)
         is_lost = not self._is_clean and self._scan_end < known and self._log_end.is_plausible(known)

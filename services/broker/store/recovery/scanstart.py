@@ -1,7 +1,7 @@
-"""The offset at which recovery begins to read the CommitLog: the latest one that proven facts allow.
+"""The offset at which recovery begins to read the CommitLog: the latest one that is known to be safe.
 
-- After an orderly stop of Gantry: the end of the log at the stop. Queues and index were flushed with the log. The mark
-  holds their sizes, so later changes of the store are noticed.
+- After an orderly stop of Gantry: the end of the log at the stop. Queues and index were flushed with the log. The
+  manifest holds their sizes, so later changes of the store are noticed.
 - After any other orderly stop: the start of the file with the last record that any queue knows.
 - The whole log, if queues have lost units or files that they had at Gantry's last orderly stop or, after a crash, at
   the last checkpoint. Also the whole log, if a queue has a hole after an orderly stop: a file was removed or emptied.
@@ -32,7 +32,7 @@ class ScanStart:
     """Chooses the offset to begin at; changes nothing.
 
     Args:
-        folder: Says whether the last stop was orderly, and what its mark and checkpoint mean.
+        folder: Says whether the last stop was orderly, and what its manifest and checkpoint mean.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ScanStart:
         if first is None or is_thorough:
             return self._log.min_offset
         if self.is_untouched():
-            stop = folder.mark.clean_stop_offset
+            stop = folder.manifest.clean_stop_offset
             assert stop is not None, "an untouched store has a clean stop"
             return stop
         if self._has_lost_units():
@@ -70,38 +70,38 @@ class ScanStart:
         if all(queue.is_blank for queue in self._queues):
             return first.start
         # Gantry's checkpoint has an offset. RocketMQ's has only times, and a clock may be set back.
-        if folder.is_ours and not self._is_believable(folder.proven_offset()):
+        if folder.is_ours and not self._is_possible_offset(folder.checkpoint_offset()):
             log.warning("the checkpoint's offset can't be right: the whole CommitLog is read")
             return first.start
-        proven = start = folder.proven_offset().offset if folder.is_ours else self.by_time()
+        confirmed = start = folder.checkpoint_offset().offset if folder.is_ours else self.by_time()
         for queue in self._queues:
             blank = queue.find_blank()
             if blank is None and queue.files.was_repaired:
                 blank = queue.max_offset  # The queue's last units may be missing.
             if blank is not None:
                 start = min(start, self.before(queue, blank))
-        if start < proven:
+        if start < confirmed:
             log.warning("ConsumeQueues have blank units: the CommitLog is read from further back", start=start)
         elif folder.is_ours and folder.failed_flush is None and self._is_border(start):
             return start
         return self.file_start(start)
 
-    def _is_believable(self, confirmed: ConfirmOffset) -> bool:
+    def _is_possible_offset(self, confirmed: ConfirmOffset) -> bool:
         """Return whether the scan may begin at the checkpoint's offset: it is in the log, and at a record's border."""
         first, last = self._log.files.first, self._log.files.last
         if first is None or last is None or confirmed.offset <= first.start:
             return True
-        return confirmed.offset <= last.end and (confirmed.is_proven or self._is_border(confirmed.offset))
+        return confirmed.offset <= last.end and (confirmed.is_checksummed or self._is_border(confirmed.offset))
 
     def is_untouched(self) -> bool:
         """Return whether the store is as Gantry left it at an orderly stop; then none of the log has to be read."""
-        mark, folder = self._folder.mark, self._folder
-        stop = mark.clean_stop_offset
+        manifest, folder = self._folder.manifest, self._folder
+        stop = manifest.clean_stop_offset
         return (
             folder.is_clean
             and stop is not None
             and self._checkpoint.value.confirm_physical_offset == stop
-            and self._has_all_of(mark.clean_stop_derived)
+            and self._has_all_of(manifest.clean_stop_derived)
             and not self._queues.was_repaired
             and not self._has_hole()
             and self._log.files.find(stop - 1) is not None
@@ -167,8 +167,8 @@ class ScanStart:
         an earlier release wrote it, or if a start went further back and did not finish. Then this is the count of the
         last start, or of the stop before.
         """
-        mark, deleted, count = self._folder.mark, self._folder.deleted, self._checkpoint.count
-        stop, opened = mark.clean_stop_derived, mark.opened_derived
+        manifest, deleted, count = self._folder.manifest, self._folder.deleted, self._checkpoint.count
+        stop, opened = manifest.clean_stop_derived, manifest.opened_derived
         if count is not None and not self._folder.is_clean:
             offset, units, files, log_min, deletions = count
             # Retention removes files of queues only after it has removed files of the log.
@@ -178,9 +178,9 @@ class ScanStart:
                 else (offset, units, files if log_min == self._log.min_offset else 0)
             )
         if stop is not None:
-            return mark.clean_stop_offset or 0, stop.units, stop.files if self._folder.is_clean else 0
-        if opened is not None and not (mark.opened_offset is not None and deleted.has_recent()):
-            return mark.opened_offset or 0, opened.units, 0
+            return manifest.clean_stop_offset or 0, stop.units, stop.files if self._folder.is_clean else 0
+        if opened is not None and not (manifest.opened_offset is not None and deleted.has_recent()):
+            return manifest.opened_offset or 0, opened.units, 0
         return None
 
     def _held_before(self, physical_offset: int) -> tuple[int, int]:
@@ -200,18 +200,19 @@ class ScanStart:
         A checkpoint that is missing or cut short has no content and is no sign of another broker: another broker would
         write the time of its last flush.
         """
-        stop, checkpoint = self._folder.mark.clean_stop_offset, self._checkpoint.value
+        stop, checkpoint = self._folder.manifest.clean_stop_offset, self._checkpoint.value
         assert stop is not None, "the last one on the store was us, and stopped in order"
         return any(self._read(stop, 8)) or (checkpoint != Checkpoint() and checkpoint.confirm_physical_offset != stop)
 
     def _is_border(self, offset: int) -> bool:
         """Return whether a valid record begins or ends at an offset, or the filler of a file begins there."""
         newest = (found[1] for queue in self._queues if (found := queue.newest_message()) is not None)
-        return self._is_sound(offset) or any(
-            unit.physical_offset + unit.size_bytes == offset and self._is_sound(unit.physical_offset) for unit in newest
+        return self._is_valid_record(offset) or any(
+            unit.physical_offset + unit.size_bytes == offset and self._is_valid_record(unit.physical_offset)
+            for unit in newest
         )
 
-    def _is_sound(self, offset: int) -> bool:
+    def _is_valid_record(self, offset: int) -> bool:
         """Return whether a valid record, or the filler of a file, begins at an offset."""
         file, head = self._log.files.find(offset), self._read(offset, BLANK_BYTES_MIN)
         if file is None or not head:
@@ -220,7 +221,7 @@ class ScanStart:
         if magic not in {RECORD_MAGIC_V1, RECORD_MAGIC_V2}:
             return is_filler(head, 0, end=file.end - offset)
         data = self._read(offset, size)
-        return bool(data) and examine(data, 0, end=size, base=offset, mark=self._log.mark).problem is None
+        return bool(data) and examine(data, 0, end=size, base=offset, manifest=self._log.manifest).problem is None
 
     def _read(self, offset: int, size: int) -> bytearray:
         """Return bytes of one file; empty if missing or unreadable. Reading the map could end the process."""
@@ -236,7 +237,7 @@ class ScanStart:
         """Return the start of the newest file whose first record is old enough for the checkpoint, else of the log."""
         limit_ms = self._checkpoint.value.min_timestamp
         for file in reversed(list(self._log.files)):
-            head = find_head(file, 0, self._log.mark)
+            head = find_head(file, 0, self._log.manifest)
             if head is not None and 0 < head.stored_at_ms <= limit_ms:
                 return file.start
         return self._log.min_offset

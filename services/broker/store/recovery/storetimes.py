@@ -5,7 +5,7 @@ No checksum covers the checkpoint. One flipped bit in a time could move all late
 
 from gantry.runtime.telemetry import logger
 from gantry.storeformat.layout import Checkpoint
-from services.broker.store.log.commitlog import UNPROVEN_AHEAD_MS_MAX, CommitLog
+from services.broker.store.log.commitlog import AHEAD_OF_CLOCK_MS_MAX, CommitLog
 from services.broker.store.queues.consumequeuestore import ConsumeQueueStore
 
 log = logger("broker.store")
@@ -19,7 +19,7 @@ def last_stored_ms(checkpoint: Checkpoint, commit_log: CommitLog, queues: Consum
     """
     # A sync may have ended after the first time was noted. The second time is the time of the last dispatched record.
     noted_ms = max(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp)
-    if noted_ms - now_ms <= UNPROVEN_AHEAD_MS_MAX:
+    if noted_ms - now_ms <= AHEAD_OF_CLOCK_MS_MAX:
         return noted_ms
     units = (found[1] for queue in queues if (found := queue.newest_message()) is not None)
     offsets = sorted((unit.physical_offset for unit in units), reverse=True)

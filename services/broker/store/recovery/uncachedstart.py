@@ -8,7 +8,7 @@ File names need the same care: the start syncs the folders, because a file can b
 never synced.
 
 The checkpoint holds the physical offset up to which a sync of everything has succeeded. Files with no data after that
-offset are proven and keep their pages.
+offset are synced and keep their pages.
 """
 
 from gantry.runtime.errors import describe_os_error
@@ -26,7 +26,7 @@ from gantry.storeformat.layout import (
     is_index_file_name,
     parse_file_name,
 )
-from services.broker.store.errors import UnprovenStoreError
+from services.broker.store.errors import UnsyncedStoreError
 from services.broker.store.folder.storefolder import StoreFolder
 from services.broker.store.queues.consumequeue import is_message_unit
 from services.broker.store.settings import StoreSettings
@@ -34,11 +34,11 @@ from services.broker.store.settings import StoreSettings
 log = logger("broker.store")
 
 
-def drop_unproven(files: FileSystem, settings: StoreSettings, folder: StoreFolder) -> None:
+def drop_unsynced(files: FileSystem, settings: StoreSettings, folder: StoreFolder) -> None:
     """After a crash, drop from memory the pages that a failed flush may have left there but not written to the disk.
 
     Raises:
-        UnprovenStoreError: The disk still fails.
+        UnsyncedStoreError: The disk still fails.
     """
     if folder.is_clean:
         return
@@ -56,14 +56,14 @@ def drop_unproven(files: FileSystem, settings: StoreSettings, folder: StoreFolde
             )
         finally:
             volume.close()
-    unproven = _UnprovenFiles(files, folder, index_entries=settings.max_index_num)
-    count, kept_bytes = unproven.drop()
+    unsynced = _UnsyncedFiles(files, folder, index_entries=settings.max_index_num)
+    count, kept_bytes = unsynced.drop()
     log.info("files are read anew from the disk", files=count)
     if kept_bytes:
         log.warning("the file system can't show whether memory and disk agree", bytes=kept_bytes)
 
 
-class _UnprovenFiles:
+class _UnsyncedFiles:
     """The files of a store whose content in memory may differ from the disk.
 
     Args:
@@ -76,24 +76,24 @@ class _UnprovenFiles:
         self._folder = folder
         self._root = folder.root
         self._index_entries = index_entries
-        self._proven_offset = 0
+        self._checkpoint_offset = 0
         self._folders = [folder.root]
 
     def drop(self) -> tuple[int, int]:
-        """Drop the cached pages of all files that are not proven, and sync all names.
+        """Drop the cached pages of all files that may not be synced, and sync all names.
 
         Returns:
             The number of files, and the number of bytes that stay in memory and could not be compared with the disk.
 
         Raises:
-            UnprovenStoreError: The disk still fails.
+            UnsyncedStoreError: The disk still fails.
         """
         path = f"{self._root}/{CHECKPOINT_FILE}"
         count = kept = 0
         if self._files.exists(path):
             kept += self._drop(path)
             count += 1
-            self._proven_offset = self._folder.proven_offset().offset
+            self._checkpoint_offset = self._folder.checkpoint_offset().offset
         for path in (*self._log_files(), *self._queue_files(), *self._index_files()):
             kept += self._drop(path)
             count += 1
@@ -101,7 +101,7 @@ class _UnprovenFiles:
             try:
                 self._files.sync_dir(folder)
             except OSError as error:
-                raise UnprovenStoreError(folder, error) from error
+                raise UnsyncedStoreError(folder, error) from error
         return count, kept
 
     def _drop(self, path: str) -> int:
@@ -114,7 +114,7 @@ class _UnprovenFiles:
         try:
             return self._files.drop_cache(path)
         except OSError as error:
-            raise UnprovenStoreError(path, error) from error
+            raise UnsyncedStoreError(path, error) from error
 
     def _names(self, *parts: str) -> tuple[str, list[str]]:
         folder = "/".join((self._root, *parts))
@@ -133,7 +133,7 @@ class _UnprovenFiles:
             f"{folder}/{name}"
             for name in names
             if (start := parse_file_name(name)) is not None
-            and start + self._files.size_bytes(f"{folder}/{name}") > self._proven_offset
+            and start + self._files.size_bytes(f"{folder}/{name}") > self._checkpoint_offset
         ]
 
     def _queue_files(self) -> list[str]:
@@ -147,31 +147,31 @@ class _UnprovenFiles:
                     continue
                 folder, names = self._file_names(CONSUME_QUEUE_DIR, topic, queue)
                 paths = [f"{folder}/{name}" for name in names if parse_file_name(name) is not None]
-                found += [path for path in paths if not self._is_proven_queue_file(path)]
+                found += [path for path in paths if not self._is_synced_queue_file(path)]
         return found
 
-    def _is_proven_queue_file(self, path: str) -> bool:
-        """Return whether a file's last unit is of a proven record; such a file was full by the last sync."""
+    def _is_synced_queue_file(self, path: str) -> bool:
+        """Return whether a file's last unit is of a synced record; such a file was full by the last sync."""
         size = self._files.size_bytes(path)
         if size < UNIT_SIZE_BYTES:
             return False
         unit = decode_unit(self._read(path, size - UNIT_SIZE_BYTES, UNIT_SIZE_BYTES))
         return (
             is_message_unit(unit.physical_offset, unit.size_bytes)
-            and unit.physical_offset + unit.size_bytes <= self._proven_offset
+            and unit.physical_offset + unit.size_bytes <= self._checkpoint_offset
         )
 
     def _index_files(self) -> list[str]:
         folder, names = self._file_names(INDEX_DIR)
         paths = [f"{folder}/{name}" for name in names if is_index_file_name(name)]
-        return [path for path in paths if not self._is_proven_index_file(path)]
+        return [path for path in paths if not self._is_synced_index_file(path)]
 
-    def _is_proven_index_file(self, path: str) -> bool:
+    def _is_synced_index_file(self, path: str) -> bool:
         if self._files.size_bytes(path) < INDEX_HEADER_BYTES:
             return False
         header = INDEX_HEADER.unpack(self._read(path, 0, INDEX_HEADER_BYTES))
         _, _, _, end_offset, _, count = header
-        return bool(count >= self._index_entries and end_offset < self._proven_offset)
+        return bool(count >= self._index_entries and end_offset < self._checkpoint_offset)
 
     def _read(self, path: str, at: int, size: int) -> bytes:
         """Read a few bytes; return zeros, which prove nothing, if the disk can't read them."""

@@ -25,9 +25,9 @@ def scanned(store: StoreBuilder, *, start: int | None = None, drop: str = "") ->
         return scan, offsets
 
 
-def stored(count: int = 16, *, mark: bool = True, file_bytes: int = 1024, **changes: object) -> StoreBuilder:
+def stored(count: int = 16, *, manifest: bool = True, file_bytes: int = 1024, **changes: object) -> StoreBuilder:
     store = StoreBuilder(log_file_bytes=file_bytes)
-    store.mark = StoreManifest(record_checksum_from=0) if mark else None
+    store.manifest = StoreManifest(record_checksum_from=0) if manifest else None
     for number in range(count):
         store.add(body=b"body %d" % number * 3, **changes)
     return store
@@ -90,7 +90,7 @@ def test_one_flipped_bit_costs_one_record(seed: int) -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0))
 def test_one_flipped_bit_costs_at_most_one_record_without_record_checksums(seed: int) -> None:
-    store = stored(mark=False, whole_record_crc=False)
+    store = stored(manifest=False, whole_record_crc=False)
     victim = store.records[random.Random(seed).randrange(len(store.records) - 1)]
     store.flip(random.Random(seed).randrange(victim.offset * 8, victim.end * 8))
     _, offsets = scanned(store)
@@ -191,7 +191,7 @@ def test_a_missing_checksum_is_damage_only_if_it_is_required() -> None:
     bare = store.add(whole_record_crc=False)
     foreign_start = store.add().end
     foreign = store.add(whole_record_crc=False)
-    store.mark = StoreManifest(record_checksum_from=boundary.offset, clean_stop_offset=foreign_start)
+    store.manifest = StoreManifest(record_checksum_from=boundary.offset, clean_stop_offset=foreign_start)
     scan, offsets = scanned(store)
     assert damage_ranges(scan) == [(bare.offset, bare.end)]
     assert "missing" in scan.damages[0].reason

@@ -14,10 +14,10 @@ offsets = st.none() | st.integers(0, 2**63 - 1)
 
 @given(offsets, offsets, offsets)
 def test_there_and_back(start: int | None, end: int | None, process_id: int | None) -> None:
-    mark = StoreManifest(record_checksum_from=start, clean_stop_offset=end, abort_process_id=process_id)
+    manifest = StoreManifest(record_checksum_from=start, clean_stop_offset=end, abort_process_id=process_id)
     files = MemFileSystem(FakeClock())
-    mark.dump(files, "/store")
-    assert StoreManifest.load(files, "/store") == mark
+    manifest.dump(files, "/store")
+    assert StoreManifest.load(files, "/store") == manifest
 
 
 def test_a_store_of_another_broker_has_no_mark() -> None:

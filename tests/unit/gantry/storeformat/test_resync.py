@@ -2,7 +2,7 @@ from gantry.model.record import encode_blank
 from gantry.storeformat import resync
 from gantry.storeformat.manifest import StoreManifest
 from gantry.storeformat.resync import (
-    NO_MARK,
+    NO_MANIFEST,
     Landmark,
     Resumption,
     examine,
@@ -73,21 +73,21 @@ class TestResumeAfterDamage:
         damaged: int,
         *,
         data_end: int | None = None,
-        mark: StoreManifest = NO_MARK,
+        manifest: StoreManifest = NO_MANIFEST,
         free: int = 50,
     ) -> Resumption:
         """Damage a record's body, and resume after the damage in a file that ends with filler."""
         before = store.records[damaged]
         memory = bytearray(store.log + encode_blank(free).ljust(free, b"\0"))
         memory[before.offset + 90] ^= 1
-        assert examine(memory, before.offset, end=len(memory), base=0, mark=mark).problem is not None
+        assert examine(memory, before.offset, end=len(memory), base=0, manifest=manifest).problem is not None
         return resume_after_damage(
             memory,
             before.offset,
             end=len(memory),
             data_end=len(memory) if data_end is None else data_end,
             base=0,
-            mark=mark,
+            manifest=manifest,
             stored_at_ms=store.stored_at_ms,
         )
 
@@ -109,7 +109,7 @@ class TestResumeAfterDamage:
         store = self.built(1, 1)
         end = len(store.log)
         assert self.resumed(store, 1, data_end=end + 8, free=4000) == (Landmark.FILLER, end, False)
-        assert self.resumed(store, 1, data_end=end + 7, free=4000) == (Landmark.NOTHING, end + 4000, False)
+        assert self.resumed(store, 1, data_end=end + 7, free=4000) == (Landmark.NONE, end + 4000, False)
 
     def test_a_limit_before_the_end_of_the_file_hides_the_filler(self) -> None:
         store = self.built(1, 1)
@@ -117,7 +117,7 @@ class TestResumeAfterDamage:
         start, end = store.records[1].offset, len(memory) - 1
         memory[start + 90] ^= 1
         found = resume_after_damage(memory, start, end=end, data_end=end, base=0, stored_at_ms=0)
-        assert found == (Landmark.NOTHING, end, False)
+        assert found == (Landmark.NONE, end, False)
 
     def test_records_older_than_the_last_one_are_stale_where_no_mark_covers_them(self) -> None:
         store = self.built(1, 1, 1, 1, 1)
@@ -131,9 +131,9 @@ class TestResumeAfterDamage:
         found = resume_after_damage(memory, 0, **keywords, stored_at_ms=now_ms - 1)
         assert found == (Landmark.RECORD, store.records[3].offset, True)
         found = resume_after_damage(memory, 0, **keywords, stored_at_ms=now_ms + 1)
-        assert found == (Landmark.NOTHING, len(memory), True)
-        mark = StoreManifest(record_checksum_from=0)
-        found = resume_after_damage(memory, 0, **keywords, stored_at_ms=now_ms + 1, mark=mark)
+        assert found == (Landmark.NONE, len(memory), True)
+        manifest = StoreManifest(record_checksum_from=0)
+        found = resume_after_damage(memory, 0, **keywords, stored_at_ms=now_ms + 1, manifest=manifest)
         assert found == (Landmark.RECORD, store.records[1].offset, False)
 
     def test_the_record_after_exactly_one_damaged_record_is_never_stale(self) -> None:
@@ -144,4 +144,4 @@ class TestResumeAfterDamage:
     def test_too_few_bytes_for_a_size_are_nothing(self) -> None:
         memory = bytearray(20)
         found = resume_after_damage(memory, 15, end=20, data_end=20, base=0, stored_at_ms=0)
-        assert found == (Landmark.NOTHING, 20, False)
+        assert found == (Landmark.NONE, 20, False)

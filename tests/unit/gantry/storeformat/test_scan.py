@@ -62,8 +62,8 @@ def test_newer_formats_are_refused_and_broken_marks_noted() -> None:
         StoreReader(files, "/store")
     files.write("/store/config/gantry.json", b"{")
     with StoreReader(files, "/store") as reader:
-        assert reader.mark is None
-        assert reader.mark_problem is not None
+        assert reader.manifest is None
+        assert reader.manifest_problem is not None
 
 
 def test_units_of_queues_are_read_across_files() -> None:

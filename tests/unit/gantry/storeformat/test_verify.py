@@ -14,7 +14,7 @@ from tests.support.virtualtime import FakeClock
 
 def stored(count: int = 10) -> StoreBuilder:
     store = StoreBuilder()
-    store.mark = StoreManifest(record_checksum_from=0)
+    store.manifest = StoreManifest(record_checksum_from=0)
     for number in range(count):
         store.add(queue_id=number % 2)
     return store
@@ -114,7 +114,7 @@ def test_damaged_last_record_that_was_dispatched_is_a_problem(abort: bool) -> No
 def test_the_mark_says_that_the_log_was_longer() -> None:
     store = stored()
     last = store.records[-1]
-    store.mark = StoreManifest(record_checksum_from=0, clean_stop_offset=last.end + 100)
+    store.manifest = StoreManifest(record_checksum_from=0, clean_stop_offset=last.end + 100)
     report = verified(store)
     (found,) = report.findings
     assert (found.kind, found.offset, found.size_bytes) == ("commitlog", last.end, 100)

@@ -169,7 +169,7 @@ def test_only_an_intact_record_returns_its_time():
     opened.put(4, tag="A")
     opened.put(1, topic="U")
     units = [opened.queue.unit(index) for index in range(4)]
-    stored_at = opened.store.proven_stored_at
+    stored_at = opened.store.verified_stored_at
     assert stored_at("T", 0, 1, units[1]) == opened.truth(1)[3]
     assert stored_at("T", 0, 2, units[1]) is None
     assert stored_at("T", 1, 1, units[1]) is None

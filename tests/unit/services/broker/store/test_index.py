@@ -194,7 +194,7 @@ def test_files_of_other_sizes_are_kept_until_they_are_not_needed():
     index.load()
     assert len(index) == 0
     assert list(index.broken) == ["20260101000000000", "20260101000000001"]
-    index.repair(0, lambda offset: True, is_proven=True)
+    index.repair(0, lambda offset: True, is_synced=True)
     assert len(files.list_dir("/store/index")) == 3
     index.remove_broken()
     assert files.list_dir("/store/index") == ["notes"]
@@ -218,8 +218,8 @@ def _small_pieces():
     indexrepair.PIECE_ENTRIES, indexrepair.PIECE_SLOTS = before
 
 
-@pytest.mark.parametrize("is_proven", [False, True])
-def test_repairing_an_intact_file_changes_nothing(is_proven):
+@pytest.mark.parametrize("is_synced", [False, True])
+def test_repairing_an_intact_file_changes_nothing(is_synced):
     files = MemFileSystem(FakeClock(T0))
     index = service(files)
     for number in range(25):  # The first record lies at offset 0.
@@ -227,7 +227,7 @@ def test_repairing_an_intact_file_changes_nothing(is_proven):
     index.write_headers()
     (whole,) = [bytes(file.file.memory) for file in index]
     again = crashed(index, files)
-    assert again.repair(1 << 40, lambda offset: True, is_proven=is_proven) == 0
+    assert again.repair(1 << 40, lambda offset: True, is_synced=is_synced) == 0
     assert [bytes(file.file.memory) for file in again] == [whole]
 
 
@@ -244,7 +244,7 @@ def test_a_repair_keeps_trusted_entries_and_restores_the_rest(data):
     index = service(files)
     count = data.draw(st.integers(1, 70))
     trusted = data.draw(st.integers(0, count))
-    is_proven = data.draw(st.booleans())
+    is_synced = data.draw(st.booleans())
     synced: dict[str, bytes] = {}
     for number in range(1, count):
         if number == trusted:
@@ -260,14 +260,14 @@ def test_a_repair_keeps_trusted_entries_and_restores_the_rest(data):
                 write(file, index_entry_position(8, number) + data.draw(st.integers(0, 19)), b"\0")
         if file.is_full and file.end_offset < trusted * 100:
             continue
-        if is_proven:  # A slot has its synced value or a later one.
+        if is_synced:  # A slot has its synced value or a later one.
             for at in range(40, 72, 4):
                 if data.draw(st.booleans()):
                     write(file, at, synced.get(file.name, bytes(72))[at : at + 4])
         else:
             write(file, 40, bytes(data.draw(st.integers(0, 32))))
     again = crashed(index, files)
-    again.repair(trusted * 100, lambda offset: None if offset % 100 else offset, is_proven=is_proven)
+    again.repair(trusted * 100, lambda offset: None if offset % 100 else offset, is_synced=is_synced)
     for number in range(1, count):
         put(again, number, keys="k" if number % 3 == 0 else "")
     again.write_headers()
@@ -288,7 +288,7 @@ def test_a_torn_last_entry_that_looks_old_makes_no_earlier_entry_trusted(torn: l
     for number in torn:
         write(file, index_entry_position(8, number) + 4, (200 + number).to_bytes(8))
     again = crashed(index, files)
-    gone = again.repair(1300, lambda offset: None if offset % 100 else offset, is_proven=True)
+    gone = again.repair(1300, lambda offset: None if offset % 100 else offset, is_synced=True)
     assert (gone, [file.end_offset for file in again]) == (14, [1200])
 
 
@@ -301,7 +301,7 @@ def test_index_files_after_a_gap_are_rebuilt():
     middle = [file._pooled.path for file in index][1]
     files.write(middle, b"")
     again = crashed(index, files)
-    again.repair(3200, lambda offset: True, is_proven=True)
+    again.repair(3200, lambda offset: True, is_synced=True)
     assert [file.end_offset for file in again] == [3100]
 
 

@@ -139,10 +139,10 @@ def test_marks_and_abort_file_from_start_to_stop(files, clock):
     end = put(store).next_offset
     assert store.stop()
     assert not files.exists("/store/abort")
-    mark = json.loads(files.read("/store/config/gantry.json"))
-    assert mark["clean_stop_offset"] == end
-    assert mark["clean_stop_derived"] == {"queues": 1, "units": 1, "index_end": 0, "files": 1}
-    assert (mark["abort_process_id"], mark["opened_offset"], mark["opened_derived"]) == (None, None, None)
+    manifest = json.loads(files.read("/store/config/gantry.json"))
+    assert manifest["clean_stop_offset"] == end
+    assert manifest["clean_stop_derived"] == {"queues": 1, "units": 1, "index_end": 0, "files": 1}
+    assert (manifest["abort_process_id"], manifest["opened_offset"], manifest["opened_derived"]) == (None, None, None)
     assert not files.locked
 
 

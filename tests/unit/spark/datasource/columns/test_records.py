@@ -53,8 +53,8 @@ def record(queue_offset: int = 0, body: bytes = b"body", **changes: Any) -> byte
     return encode_record(**values)
 
 
-def decoder(topic: str = "T", mark: StoreManifest | None = None) -> RecordDecoder:
-    return RecordDecoder(topic, "broker-a", 3, SCHEMA, mark=mark)
+def decoder(topic: str = "T", manifest: StoreManifest | None = None) -> RecordDecoder:
+    return RecordDecoder(topic, "broker-a", 3, SCHEMA, manifest=manifest)
 
 
 def decode(data: bytes, wanted: RowFilter | None = None) -> tuple[list[dict[str, Any]], list[Damage]]:
@@ -150,8 +150,8 @@ def test_a_flipped_bit_is_never_returned_as_intact(bit: int, crc: bool, hosts: i
     records[1][place // 8] ^= 1 << place % 8
     data = b"".join(records)
     # The mark of a store requires the checksum; without the mark, damage to the checksum's name hides the checksum.
-    mark = StoreManifest(record_checksum_from=0) if crc else None
-    batch, damages = decoder(mark=mark).decode(data, bounds(starts, sizes, [0, 1, 2], [0, 1000, 2000]))
+    manifest = StoreManifest(record_checksum_from=0) if crc else None
+    batch, damages = decoder(manifest=manifest).decode(data, bounds(starts, sizes, [0, 1, 2], [0, 1000, 2000]))
     assert batch is not None
     assert batch["queue_offset"].to_pylist()[0] == 0
     assert batch["queue_offset"].to_pylist()[-1] == 2
@@ -190,8 +190,8 @@ def test_records_of_another_queue_and_undecodable_bodies_are_damage(changes: dic
 def test_a_body_checksum_is_not_enough_if_the_manifest_demands_the_record_checksum() -> None:
     data = record(0, whole_record_crc=False) + record(1, whole_record_crc=False)
     size = len(data) // 2
-    mark = StoreManifest(record_checksum_from=1000)
-    batch, damages = decoder(mark=mark).decode(data, bounds([0, size], [size, size]))
+    manifest = StoreManifest(record_checksum_from=1000)
+    batch, damages = decoder(manifest=manifest).decode(data, bounds([0, size], [size, size]))
     assert batch is not None
     assert batch["queue_offset"].to_pylist() == [0]
     assert [damage.reason for damage in damages] == ["the checksum over the whole record is missing"]

@@ -15,13 +15,13 @@ FILE_BYTES = 2048
 
 
 @pytest.mark.parametrize(
-    "mark", [None, StoreManifest(record_checksum_from=0), StoreManifest(record_checksum_from=5000)]
+    "manifest", [None, StoreManifest(record_checksum_from=0), StoreManifest(record_checksum_from=5000)]
 )
 @pytest.mark.parametrize("seed", range(40))
-def test_both_scans_find_the_same_records_and_the_same_damage(seed: int, mark: StoreManifest | None) -> None:
+def test_both_scans_find_the_same_records_and_the_same_damage(seed: int, manifest: StoreManifest | None) -> None:
     rng = Rng(seed)
     store = StoreBuilder(log_file_bytes=FILE_BYTES)
-    store.mark = mark
+    store.manifest = manifest
     for number in range(40):
         store.add(body=b"body %d" % number * rng.below(12), after_ms=1000 - rng.below(2) * rng.below(1200))
     for _ in range(rng.below(6)):
@@ -37,7 +37,9 @@ def test_both_scans_find_the_same_records_and_the_same_damage(seed: int, mark: S
     lost: list[tuple[int, int]] = []
     log_files = MappedFileQueue(files, "/store/commitlog", FILE_BYTES)
     log_files.load()
-    recovered = LogScan(log_files, mark=mark or StoreManifest(), on_lost=lambda start, end: lost.append((start, end)))
+    recovered = LogScan(
+        log_files, manifest=manifest or StoreManifest(), on_lost=lambda start, end: lost.append((start, end))
+    )
     found = [at for at, _, _ in recovered.records(0, log_files.last.end if log_files.last else 0)]
     assert [at for at in found if at < verified.end] == offsets
     assert [(start, end) for start, end in lost if end <= verified.end] == joined(damages)

@@ -98,8 +98,10 @@ def test_a_clean_start_after_a_deleted_topic_reads_no_record_again(store):
 def test_a_clean_start_after_a_release_without_the_derived_state_reads_the_last_file(store):
     store.put(50)
     assert store.store.stop()
-    mark = StoreManifest.load(store.files, "/store")
-    StoreManifest(mark.format_version, mark.record_checksum_from, mark.clean_stop_offset).dump(store.files, "/store")
+    manifest = StoreManifest.load(store.files, "/store")
+    StoreManifest(manifest.format_version, manifest.record_checksum_from, manifest.clean_stop_offset).dump(
+        store.files, "/store"
+    )
     report = store.open()
     assert (report.scanned_from, report.records) == (8192, 50 - 2 * PER_FILE)
 
@@ -458,7 +460,7 @@ def test_records_appended_by_another_broker_need_no_checksum(store):
     report = store.open()
     assert report.lost == ()
     assert store.offsets() == list(range(6))
-    assert store.store._folder.mark.record_checksum_from == report.log_end_offset
+    assert store.store._folder.manifest.record_checksum_from == report.log_end_offset
 
 
 def test_beyond_the_boundary_a_record_without_checksum_is_damage():

@@ -1,4 +1,4 @@
-"""A mark (`config/gantry.json`) that can't be parsed: the start says what to do, and `gantry store repair` does it."""
+"""A manifest (`config/gantry.json`) that can't be parsed: the start says so, and `gantry store repair` does it."""
 
 import itertools
 import json
@@ -62,13 +62,13 @@ def test_a_start_refuses_and_says_what_to_do_and_a_repair_does_it(store, how, co
     assert store.offsets() == list(range(MESSAGES + 3))
 
 
-def test_a_repair_that_is_cut_off_leaves_the_broken_mark(store):
+def test_a_repair_that_is_cut_off_leaves_the_broken_manifest(store):
     assert store.store.stop()
     store.files.write(MARK, b"{", durable=True)
     for count in itertools.count(step=5):
         store.cut_power(seed=count)
         if store.files.read(MARK) != b"{":
-            store.start()  # The new mark is the last file that the repair writes.
+            store.start()  # The new manifest is the last file that the repair writes.
             break
         with pytest.raises(StoreFormatError):
             store.start()
@@ -129,11 +129,11 @@ def test_the_command_repairs_it(tmp_path: Path):
         store.request_flush()
         store.dispatch()
     assert store.stop()
-    mark = Path(root, "config", "gantry.json")
-    mark.write_bytes(b"{")
+    manifest = Path(root, "config", "gantry.json")
+    manifest.write_bytes(b"{")
     command = [sys.executable, "-m", "services.broker.store", "repair", root, "--index-slots", "8"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, "mark" in done.stdout) == (0, True), done.stderr
-    assert json.loads(mark.read_bytes())["clean_stop_offset"] is not None
+    assert (done.returncode, "manifest" in done.stdout) == (0, True), done.stderr
+    assert json.loads(manifest.read_bytes())["clean_stop_offset"] is not None
     with StoreReader(OsFileSystem(), root) as reader:
         assert verify(reader).result is Result.OK
