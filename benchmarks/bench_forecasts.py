@@ -36,7 +36,7 @@ from gantry.client.engine import ClientEngine
 from gantry.client.settings import ClientSettings
 from gantry.runtime.clock import SystemClock
 from gantry.runtime.rng import Rng
-from tests.support.forecasts import Foretold, judge
+from tests.support.forecasts import ForecastOutcome, judge
 from tests.support.stack import Stack
 
 SEED = 20261123
@@ -158,19 +158,19 @@ def _report(stack: Stack) -> dict[str, dict[str, Any]]:
     return {row["group"]: row for row in page["items"] if row["group"] == row["topic"]}
 
 
-def foretold(drain: Drain, reports: Sequence[dict[str, dict[str, Any]]]) -> Foretold | None:
+def outcomes(drain: Drain, reports: Sequence[dict[str, dict[str, Any]]]) -> ForecastOutcome | None:
     """Return the forecast of a drain with its true end, or None if the drain was over before its report."""
     row = reports[drain.plan.report][drain.plan.name]
     as_of = datetime.fromisoformat(row["as_of"]).timestamp()
     true_s = math.inf if drain.ended_at is None else drain.ended_at - as_of
     if row["lag_messages"] == 0 or true_s <= 0:
         return None
-    return Foretold(true_s, row["drain_eta_s"], row["drain_eta_low_s"], row["drain_eta_high_s"])
+    return ForecastOutcome(true_s, row["drain_eta_s"], row["drain_eta_low_s"], row["drain_eta_high_s"])
 
 
 def _rows(seed: int, drains: Sequence[Drain], reports: Sequence[dict[str, dict[str, Any]]]) -> Iterator[Row]:
     for name, kinds, has_aim in (("", KINDS.values(), True), (", long spells", (SPELLS,), False)):
-        made = [foretold(drain, reports) for drain in drains if drain.plan.kind in kinds]
+        made = [outcomes(drain, reports) for drain in drains if drain.plan.kind in kinds]
         known = [one for one in made if one is not None]
         found = judge(known)
         over = len(made) - len(known)

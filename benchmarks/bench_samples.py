@@ -58,7 +58,7 @@ ROUND_MS = 15_000
 ROUNDS_AN_HOUR, ROUNDS_A_DAY = 240, 5_760
 MOVING_BYTES_MAX, IDLE_BYTES_MAX = 1_500_000_000, 50_000_000
 MIB = 1 << 20
-LOOKS = 3
+ROUNDS = 3
 BATCH = 64
 IN_FLIGHT = 64
 TABLES = ("lag_sample_blocks", "lag_sample_rounds")
@@ -83,7 +83,7 @@ class Hour:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class RoundCost:
     """CPU seconds of a round that looks at one broker."""
 
     broker_s: float
@@ -105,10 +105,10 @@ def run(*, tiny: bool = False, sizes: tuple[int, ...] = SIZES) -> Iterator[Row]:
                 per_round = 1_000 / rounds
                 yield Row("CPU of writing a round, gateway", hour.gateway_s * per_round, "ms CPU")
                 yield Row("CPU of writing a round, Postgres", hour.postgres_s * per_round, "ms CPU")
-            for name, look in _looks(stack, groups):
+            for name, spent in _round_costs(stack, groups):
                 label = f"sampling round, {groups:,} groups, {name}: CPU of the broker"
-                yield Row(label, look.broker_s * 1_000, "ms CPU")
-                yield Row("CPU of the gateway", look.gateway_s * 1_000, "ms CPU")
+                yield Row(label, spent.broker_s * 1_000, "ms CPU")
+                yield Row("CPU of the gateway", spent.gateway_s * 1_000, "ms CPU")
 
 
 class _Figures:
@@ -207,7 +207,7 @@ def _family_cpu_s(pid: int) -> float:
     return cpu_s(pid) + ended + sum(cpu_s(int(child)) for child in children)
 
 
-def _looks(stack: Stack, groups: int) -> Iterator[tuple[str, Look]]:
+def _round_costs(stack: Stack, groups: int) -> Iterator[tuple[str, RoundCost]]:
     """Yield the cost of a look if nothing has moved, and if everything has."""
     topics = max(1, groups // GROUPS_A_TOPIC)
     headers = {"Authorization": f"Bearer {stack.facts['api_key']}"}
@@ -224,22 +224,22 @@ def _looks(stack: Stack, groups: int) -> Iterator[tuple[str, Look]]:
     yield from uvloop.run(_measured(stack, groups)).items()
 
 
-async def _measured(stack: Stack, groups: int) -> dict[str, Look]:
+async def _measured(stack: Stack, groups: int) -> dict[str, RoundCost]:
     async with _sampler(stack) as (survey, brokers):
         sets = await brokers.sets(fresh=True)
-        nobody = Subscribed({}, frozenset())
-        samples, _ = await survey.survey(sets, nobody)
+        no_subscriptions = Subscribed({}, frozenset())
+        samples, _ = await survey.survey(sets, no_subscriptions)
         assert len([one for one in samples if one.group is not None]) >= groups, f"{len(samples)} pairs were seen"
 
-        async def cost(*thorough: str) -> Look:
+        async def cost(*thorough: str) -> RoundCost:
             broker = stack.pid_of("broker-a")
             broker_s, gateway_s = cpu_s(broker), time.process_time()
-            await survey.survey(sets, nobody, thorough=thorough)
-            return Look(cpu_s(broker) - broker_s, time.process_time() - gateway_s)
+            await survey.survey(sets, no_subscriptions, thorough=thorough)
+            return RoundCost(cpu_s(broker) - broker_s, time.process_time() - gateway_s)
 
-        standing = [await cost() for _ in range(LOOKS)]
+        standing = [await cost() for _ in range(ROUNDS)]
         moving, thorough = [], []
-        for turn in range(LOOKS):
+        for turn in range(ROUNDS):
             await asyncio.to_thread(_commit, stack, groups, 2 * turn + 1)
             moving.append(await cost())
             await asyncio.to_thread(_commit, stack, groups, 2 * turn + 2)
@@ -247,8 +247,8 @@ async def _measured(stack: Stack, groups: int) -> dict[str, Look]:
         return {"standing": _mean(standing), "moving": _mean(moving), "moving, one in 16": _mean(thorough)}
 
 
-def _mean(looks: list[Look]) -> Look:
-    return Look(sum(one.broker_s for one in looks) / len(looks), sum(one.gateway_s for one in looks) / len(looks))
+def _mean(costs: list[RoundCost]) -> RoundCost:
+    return RoundCost(sum(one.broker_s for one in costs) / len(costs), sum(one.gateway_s for one in costs) / len(costs))
 
 
 @asynccontextmanager

@@ -199,8 +199,8 @@ def _small_reports(*, tiny: bool) -> Iterator[Row]:
 def _small_stack(environment: Mapping[str, str], *, cron: str = "") -> Iterator[Stack]:
     """Run a stack with groups that have a backlog, and a scheduler that makes lag reports by `cron` and on request."""
     quiet = {f"GANTRY_SCHEDULER_{job.upper()}_CRON": "" for job in ("throughput_rollup", "backlog_profile")}
-    told = {**quiet, "GANTRY_SCHEDULER_LAG_REPORT_CRON": cron, "GANTRY_SCHEDULER_MASTER": MASTER, **environment}
-    with Stack(brokers=1, scheduler=True, environment=told) as stack:
+    variables = {**quiet, "GANTRY_SCHEDULER_LAG_REPORT_CRON": cron, "GANTRY_SCHEDULER_MASTER": MASTER, **environment}
+    with Stack(brokers=1, scheduler=True, environment=variables) as stack:
         _put_topic(stack, SMALL_TOPIC, SMALL_QUEUES)
         _fill(stack, SMALL_MESSAGES, topic=SMALL_TOPIC, queues=SMALL_QUEUES)
         _commit(stack, [f"GID_small_{number}" for number in range(SMALL_GROUPS)], SMALL_TOPIC, SMALL_QUEUES)

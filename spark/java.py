@@ -124,14 +124,14 @@ def _programs(environment: Mapping[str, str], files: FileSystem) -> Iterator[tup
 def _judge(program: str, ask: Callable[[str], str]) -> Java | str:
     """Return the Java, or the reason why it is not suitable."""
     try:
-        said = ask(program)
+        output = ask(program)
     except OSError as error:
         return f"doesn't run: {error.strerror or error}"
-    home, version = _HOME.search(said), _VERSION.search(said)
+    home, version = _HOME.search(output), _VERSION.search(output)
     if home is None or version is None:
         return "doesn't say its version"
     if int(version[1]) < JAVA_VERSION_MIN:
         return f"is Java {version[1]}"
-    if not re.search(rf"^{re.escape(MODULE_NEEDED)}(@|$)", said, re.MULTILINE):
+    if not re.search(rf"^{re.escape(MODULE_NEEDED)}(@|$)", output, re.MULTILINE):
         return f"has no module {MODULE_NEEDED} (a trimmed runtime)"
-    return Java(home[1], int(version[1]), " ".join(_BUILD.findall(said)))
+    return Java(home[1], int(version[1]), " ".join(_BUILD.findall(output)))

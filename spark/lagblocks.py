@@ -18,7 +18,7 @@ UNKNOWN: Final = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class BlockContent:
     """The content of a block, in absolute numbers.
 
     A block lists pairs of a group and a topic. The columns of queues hold the queues of one listed pair after the
@@ -47,12 +47,12 @@ class Looked:
     max_offsets: Longs
     committed: Longs
 
-    def only(self, wanted: NDArray[np.bool_]) -> "Looked":
+    def only(self, wanted: NDArray[np.bool_]) -> "BlockContent":
         """Return a copy that lists only the pairs for which `wanted` is true."""
         if wanted.all():
             return self
         queues = np.repeat(wanted, self.counts)
-        return Looked(
+        return BlockContent(
             self.at_ms,
             self.pairs,
             *(column[wanted] for column in (self.places, self.counts, self.first_ms, self.served)),
@@ -60,7 +60,7 @@ class Looked:
         )
 
 
-def looked_of(block: Block, kind: Kind, *, at_ms: int, base: Looked | None = None) -> Looked:
+def block_content(block: Block, kind: Kind, *, at_ms: int, base: BlockContent | None = None) -> BlockContent:
     """Return the content of a block.
 
     Args:
@@ -88,7 +88,7 @@ def looked_of(block: Block, kind: Kind, *, at_ms: int, base: Looked | None = Non
     ends, begins, behind = (_signed(column) for column in block.changed.columns)
     max_offsets = base.max_offsets[at] + ends
     code = _behind(base.max_offsets[at], base.committed[at]) + behind
-    changed = Looked(
+    changed = BlockContent(
         at_ms,
         base.pairs,
         bases,
@@ -108,7 +108,7 @@ def looked_of(block: Block, kind: Kind, *, at_ms: int, base: Looked | None = Non
     return _joined(at_ms, [changed, whole], base.pairs)
 
 
-def _joined(at_ms: int, parts: Sequence[Looked], base: Sequence[Pair]) -> Looked:
+def _joined(at_ms: int, parts: Sequence[BlockContent], base: Sequence[Pair]) -> BlockContent:
     """Join several parts into one. The pairs of the last part come after the pairs of the base."""
     *known, others = parts
     names: dict[str, Any] = {}
@@ -116,13 +116,13 @@ def _joined(at_ms: int, parts: Sequence[Looked], base: Sequence[Pair]) -> Looked
         names[name] = np.concatenate([getattr(part, name) for part in parts])
     places = np.concatenate([*(part.places for part in known), others.places + len(base)])
     pairs = [*base, *others.pairs] if others.pairs else base
-    return Looked(at_ms, pairs, places, **names)
+    return BlockContent(at_ms, pairs, places, **names)
 
 
-def _whole(pairs: Sequence[Pair], section: Section, at_ms: int) -> Looked:
+def _whole(pairs: Sequence[Pair], section: Section, at_ms: int) -> BlockContent:
     ids, ends, held, behind = section.columns
     max_offsets = _signed(ends)
-    return Looked(
+    return BlockContent(
         at_ms,
         pairs,
         np.arange(len(pairs), dtype=np.int64),

@@ -13,8 +13,8 @@ import numpy as np
 
 from gantry.model.laghistory import WRITTEN_EVERY, Seen, add_up, choose_step
 from gantry.model.sampleblock import Kind, Pair
-from spark.lagblocks import UNKNOWN, Longs, Looked
-from spark.lagsamples import read_looks
+from spark.lagblocks import UNKNOWN, BlockContent, Longs
+from spark.lagsamples import read_blocks
 from spark.oldsamples import read_old_samples
 from spark.postgres import Connection
 from spark.transforms.lagsettings import LagSettings
@@ -79,8 +79,8 @@ def read_history(
             while moves and moves[0] <= point.at:
                 moves.popleft()
                 is_moved = True
-            said = {"lag": point.lag, "behind_s": point.behind_s, "is_moved": is_moved}
-            yield {"sampled_at": point.at, "group": group, "topic": topic, **said}
+            values = {"lag": point.lag, "behind_s": point.behind_s, "is_moved": is_moved}
+            yield {"sampled_at": point.at, "group": group, "topic": topic, **values}
 
 
 def _are_few(connection: Connection, since: datetime, until: datetime) -> bool:
@@ -102,9 +102,9 @@ def _read(
     seen: dict[tuple[str, str], list[Seen]] = {}
     moved: dict[tuple[str, str], list[datetime]] = {}
     before: dict[tuple[str, Pair], QueueOffsets] = {}
-    for broker, looked in _looks(connection, parts, wanted):
-        at = _EPOCH + timedelta(milliseconds=looked.at_ms)
-        for (group, topic), lag, first_ms, now in _lags(looked):
+    for broker, content in _blocks(connection, parts, wanted):
+        at = _EPOCH + timedelta(milliseconds=content.at_ms)
+        for (group, topic), lag, first_ms, now in _lags(content):
             assert group is not None
             first_at = None if first_ms == UNKNOWN else _EPOCH + timedelta(milliseconds=first_ms)
             seen.setdefault((group, topic), []).append(Seen(at, broker, lag, first_at))
@@ -116,14 +116,14 @@ def _read(
     return by_time, {pair: sorted(found) for pair, found in moved.items()}
 
 
-def _looks(
+def _blocks(
     connection: Connection, parts: Sequence[tuple[datetime, datetime, Kind]], wanted: Container[object]
-) -> Iterator[tuple[str, Looked]]:
+) -> Iterator[tuple[str, BlockContent]]:
     for since, until, kind in parts:
-        with read_looks(
+        with read_blocks(
             connection, since=since, until=until, kind=kind, is_wanted=lambda pair: pair in wanted
-        ) as looks:
-            yield from ((look.broker, look.looked) for look in looks)
+        ) as blocks:
+            yield from ((block.broker, block.content) for block in blocks)
 
 
 def were_moved(last: QueueOffsets, now: QueueOffsets) -> bool:
@@ -165,17 +165,17 @@ def _read_old(
     return seen
 
 
-def _lags(looked: Looked) -> Iterator[tuple[Pair, int | None, int, QueueOffsets]]:
+def _lags(content: BlockContent) -> Iterator[tuple[Pair, int | None, int, QueueOffsets]]:
     """Yield each pair, its lag, the store time of its oldest unconsumed message, and the offsets of its queues."""
-    is_none = looked.committed == UNKNOWN
-    from_offset = np.maximum(np.where(is_none, looked.max_offsets, looked.committed), looked.min_offsets)
-    lag = np.maximum(0, looked.max_offsets - from_offset)
-    is_unknown = is_none & (looked.min_offsets != looked.max_offsets)
-    columns = looked.queue_ids, looked.min_offsets, looked.max_offsets, looked.committed
+    is_none = content.committed == UNKNOWN
+    from_offset = np.maximum(np.where(is_none, content.max_offsets, content.committed), content.min_offsets)
+    lag = np.maximum(0, content.max_offsets - from_offset)
+    is_unknown = is_none & (content.min_offsets != content.max_offsets)
+    columns = content.queue_ids, content.min_offsets, content.max_offsets, content.committed
     at = 0
-    for place, count, first_ms in zip(looked.places, looked.counts, looked.first_ms, strict=True):
+    for place, count, first_ms in zip(content.places, content.counts, content.first_ms, strict=True):
         queues = slice(at, at + count)
         at += count
-        offsets = QueueOffsets(looked.at_ms, *(column[queues] for column in columns))
+        offsets = QueueOffsets(content.at_ms, *(column[queues] for column in columns))
         known = None if is_unknown[queues].any() else int(lag[queues].sum())
-        yield looked.pairs[place], known, int(first_ms), offsets
+        yield content.pairs[place], known, int(first_ms), offsets

@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 from gantry.model.laghistory import WRITTEN_EVERY
 from gantry.model.sampleblock import SERVED, Kind, Pair, SampleBlockError, decode_block
 from gantry.runtime.telemetry import logger
-from spark.lagblocks import UNKNOWN, Looked, looked_of
+from spark.lagblocks import UNKNOWN, BlockContent, block_content
 from spark.oldsamples import count_old_rows, read_old_samples
 from spark.postgres import Connection
 
@@ -83,12 +83,12 @@ class Round(NamedTuple):
     missing: Sequence[str]
 
 
-class BrokerLook(NamedTuple):
+class BrokerBlock(NamedTuple):
     """The content of a block, combined with its base."""
 
     broker: str
     kind: Kind
-    looked: Looked
+    content: BlockContent
 
 
 def read_samples(
@@ -128,8 +128,8 @@ def read_samples(
     if chosen is not None and rows > ROWS_MAX:
         rows = round(rows * _share(connection, begin, until, is_wanted))
     step = choose_step(rows, until - begin)
-    with read_looks(connection, since=begin, until=until, step=step, is_wanted=is_wanted) as looks:
-        new = to_table(looks if step is None else _last_of_steps(looks, step))
+    with read_blocks(connection, since=begin, until=until, step=step, is_wanted=is_wanted) as blocks:
+        new = to_table(blocks if step is None else _last_of_steps(blocks, step))
     old = read_old_samples(connection, since=begin, until=until, groups=groups, with_topics=with_topics, step=step)
     unknown = pa.nulls(old.num_rows, pa.bool_())
     table = pa.concat_tables([old.append_column(SCHEMA.field("is_served"), unknown), new]) if old.num_rows else new
@@ -137,11 +137,11 @@ def read_samples(
         return table  # Rows are left out, and something may have moved in them. So `looked_at` stays null.
     stretch = sql.SQL("sampled_at BETWEEN {} AND {}").format(sql.Literal(begin), sql.Literal(until))
     rounds = connection.execute(sql.SQL(_ROUNDS).format(stretch)).fetchall()
-    return with_looks(table, [Round(*found) for found in rounds])
+    return with_looked_at(table, [Round(*found) for found in rounds])
 
 
 @contextmanager
-def read_looks(
+def read_blocks(
     connection: Connection,
     *,
     since: datetime,
@@ -149,7 +149,7 @@ def read_looks(
     step: timedelta | None = None,
     kind: Kind = Kind.CHANGES,
     is_wanted: Callable[[Pair], bool],
-) -> Iterator[Iterator[BrokerLook]]:
+) -> Iterator[Iterator[BrokerBlock]]:
     """Yield the samples of brokers in a period, by broker and then by time.
 
     A block that is damaged or has no base is left out, and logged.
@@ -167,54 +167,54 @@ def read_looks(
     query = sql.SQL(_LAST_BLOCKS if step is not None and kind is Kind.STATE else _BLOCKS).format(
         sql.Literal(since), sql.Literal(until), sql.Literal(int(kind)), step=sql.Literal(step)
     )
-    bases = _Bases(connection, is_wanted)
+    bases = _BlockReader(connection, is_wanted)
     # A cursor on the server, because the blocks of a large cluster have megabytes.
     with connection.transaction(), connection.cursor("samples", binary=True) as cursor:
         cursor.itersize = _BLOCKS_AT_ONCE
         cursor.execute(query)
-        yield (look for row in cursor if (look := bases.put_together(*row)) is not None)
+        yield (block for row in cursor if (block := bases.read(*row)) is not None)
 
 
-class _Bases:
+class _BlockReader:
     """Combines blocks with their full blocks. Blocks come by broker and time, so only the last full block is kept."""
 
     def __init__(self, connection: Connection, is_wanted: Callable[[Pair], bool]) -> None:
         self._connection = connection
         self._is_wanted = is_wanted
-        self._place: tuple[datetime, str] | None = None
-        self._base: Looked | None = None
+        self._base_key: tuple[datetime, str] | None = None
+        self._base: BlockContent | None = None
         self._wanted: NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
 
-    def put_together(
+    def read(
         self, sampled_at: datetime, broker: str, kind: int, based_at: datetime | None, data: bytes
-    ) -> BrokerLook | None:
+    ) -> BrokerBlock | None:
         at_ms = _millis(sampled_at)
         try:
-            base = None if based_at is None else self._base_of(based_at, broker)
-            looked = looked_of(decode_block(data), Kind(kind), at_ms=at_ms, base=base)
+            base = None if based_at is None else self._find_base(based_at, broker)
+            content = block_content(decode_block(data), Kind(kind), at_ms=at_ms, base=base)
         except SampleBlockError as error:
             log.warning("a sample can't be read", broker=broker, sampled_at=sampled_at.isoformat(), reason=str(error))
             return None
         if based_at is None:
-            self._keep(sampled_at, broker, looked)
-        wanted = np.concatenate([self._wanted, self._are_wanted(looked.pairs[len(self._wanted) :])])
-        return BrokerLook(broker, Kind(kind), looked.only(wanted[looked.places]))
+            self._set_base(sampled_at, broker, content)
+        wanted = np.concatenate([self._wanted, self._selected(content.pairs[len(self._wanted) :])])
+        return BrokerBlock(broker, Kind(kind), content.only(wanted[content.places]))
 
-    def _base_of(self, based_at: datetime, broker: str) -> Looked:
-        if self._place != (based_at, broker) or self._base is None:
+    def _find_base(self, based_at: datetime, broker: str) -> BlockContent:
+        if self._base_key != (based_at, broker) or self._base is None:
             row = self._connection.execute(_BASE, (based_at, broker), binary=True).fetchone()
             if row is None:
                 raise SampleBlockError(f"its base of {based_at.isoformat()} is missing")
-            base = looked_of(decode_block(row[0]), Kind.FULL, at_ms=_millis(based_at))
-            self._keep(based_at, broker, base)
+            base = block_content(decode_block(row[0]), Kind.FULL, at_ms=_millis(based_at))
+            self._set_base(based_at, broker, base)
             return base
         return self._base
 
-    def _keep(self, sampled_at: datetime, broker: str, base: Looked) -> None:
-        self._place, self._base = (sampled_at, broker), base
-        self._wanted = self._are_wanted(base.pairs)
+    def _set_base(self, sampled_at: datetime, broker: str, base: BlockContent) -> None:
+        self._base_key, self._base = (sampled_at, broker), base
+        self._wanted = self._selected(base.pairs)
 
-    def _are_wanted(self, pairs: Sequence[Pair]) -> NDArray[np.bool_]:
+    def _selected(self, pairs: Sequence[Pair]) -> NDArray[np.bool_]:
         return np.fromiter(map(self._is_wanted, pairs), dtype=np.bool_, count=len(pairs))
 
 
@@ -229,57 +229,57 @@ def _count_rows(connection: Connection, since: datetime, until: datetime) -> int
 def _share(connection: Connection, since: datetime, until: datetime, is_wanted: Callable[[Pair], bool]) -> float:
     """Return the wanted part of all queues, from 0 to 1, by the full blocks of the last two hours or more."""
     total = wanted = 0
-    with read_looks(
+    with read_blocks(
         connection, since=min(since, until - _FULL_WITHIN), until=until, kind=Kind.FULL, is_wanted=lambda _: True
-    ) as looks:
-        for _, _, looked in looks:
-            chosen = np.fromiter(map(is_wanted, looked.pairs), dtype=np.bool_, count=len(looked.pairs))
-            total += len(looked.queue_ids)
-            wanted += int(looked.counts[chosen].sum())
+    ) as blocks:
+        for _, _, content in blocks:
+            chosen = np.fromiter(map(is_wanted, content.pairs), dtype=np.bool_, count=len(content.pairs))
+            total += len(content.queue_ids)
+            wanted += int(content.counts[chosen].sum())
     return wanted / total if total else 1.0
 
 
-def _last_of_steps(looks: Iterable[BrokerLook], step: timedelta) -> Iterator[BrokerLook]:
+def _last_of_steps(blocks: Iterable[BrokerBlock], step: timedelta) -> Iterator[BrokerBlock]:
     """Yield the last sample of each pair in each step. Offsets only grow, so only exact times are lost."""
     step_ms = step // _MILLISECOND
-    for _, found in groupby(looks, key=lambda look: (look.broker, look.looked.at_ms // step_ms)):
+    for _, found in groupby(blocks, key=lambda block: (block.broker, block.content.at_ms // step_ms)):
         seen: set[Pair] = set()
-        for look in reversed(list(found)):
-            pairs = look.looked.pairs
-            listed = [pairs[place] for place in look.looked.places]
+        for block in reversed(list(found)):
+            pairs = block.content.pairs
+            listed = [pairs[place] for place in block.content.places]
             new = np.fromiter((pair not in seen for pair in listed), dtype=np.bool_, count=len(listed))
             seen.update(listed)
             if new.any():
-                yield look._replace(looked=look.looked.only(new))
+                yield block._replace(content=block.content.only(new))
 
 
-def to_table(looks: Iterable[BrokerLook]) -> pa.Table:
+def to_table(blocks: Iterable[BrokerBlock]) -> pa.Table:
     """Return looks as a table of SCHEMA, without `looked_at`."""
     batches = []
-    for broker, _, looked in looks:
-        queues = len(looked.queue_ids)
+    for broker, _, content in blocks:
+        queues = len(content.queue_ids)
         if queues == 0:
             continue
-        places = np.repeat(looked.places, looked.counts)
-        groups = pa.array([group for group, _ in looked.pairs], pa.string())
-        topics = pa.array([topic for _, topic in looked.pairs], pa.string())
+        places = np.repeat(content.places, content.counts)
+        groups = pa.array([group for group, _ in content.pairs], pa.string())
+        topics = pa.array([topic for _, topic in content.pairs], pa.string())
         columns = [
-            pa.array(np.full(queues, looked.at_ms * 1_000), _MOMENT),
+            pa.array(np.full(queues, content.at_ms * 1_000), _MOMENT),
             groups.take(pa.array(places)),
             topics.take(pa.array(places)),
             pa.repeat(pa.scalar(broker, pa.string()), queues),
-            pa.array(looked.queue_ids.astype(np.int32)),
-            pa.array(looked.min_offsets),
-            pa.array(looked.max_offsets),
-            pa.array(looked.committed, mask=looked.committed == UNKNOWN),
+            pa.array(content.queue_ids.astype(np.int32)),
+            pa.array(content.min_offsets),
+            pa.array(content.max_offsets),
+            pa.array(content.committed, mask=content.committed == UNKNOWN),
             pa.nulls(queues, _MOMENT),
-            _SERVED.take(pa.array(np.repeat(looked.served, looked.counts))),
+            _SERVED.take(pa.array(np.repeat(content.served, content.counts))),
         ]
         batches.append(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
     return pa.Table.from_batches(batches, schema=SCHEMA)
 
 
-def with_looks(table: pa.Table, rounds: Sequence[Round]) -> pa.Table:
+def with_looked_at(table: pa.Table, rounds: Sequence[Round]) -> pa.Table:
     """Set `looked_at`: the start of the round before a row's round, if the row's broker answered in that round.
 
     Args:
@@ -297,13 +297,13 @@ def with_looks(table: pa.Table, rounds: Sequence[Round]) -> pa.Table:
         if before.missing:
             away = pc.is_in(table.column("broker"), pa.array(before.missing, pa.string())).to_numpy()
             known &= ~((own == index + 1) & away)
-    looked = pa.array(began[np.maximum(own - 1, 0)], mask=~known, type=pa.int64())
+    content = pa.array(began[np.maximum(own - 1, 0)], mask=~known, type=pa.int64())
     index = SCHEMA.get_field_index("looked_at")
     field = SCHEMA.field(index)
-    return table.set_column(index, field, looked.cast(pa.timestamp("us")).cast(field.type))
+    return table.set_column(index, field, content.cast(pa.timestamp("us")).cast(field.type))
 
 
-def last_looks(
+def last_looked_at(
     connection: Connection, read_at: Mapping[str, datetime], *, samples: pa.Table, gap: timedelta
 ) -> dict[str, datetime]:
     """Return the time up to which samples include all movements on a broker, by broker.

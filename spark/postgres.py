@@ -65,8 +65,10 @@ def reason(error: psycopg.Error) -> str:
     """Return a driver's error as one line for people."""
     if error.sqlstate in _NOT_MIGRATED:
         return "the tables of Postgres are not those of this version: run `gantry migrate`"
-    said = str(error).strip().partition("\n")[0]
-    return f"Postgres answers {error.sqlstate}: {said}" if error.sqlstate else f"Postgres can't be reached: {said}"
+    message = str(error).strip().partition("\n")[0]
+    return (
+        f"Postgres answers {error.sqlstate}: {message}" if error.sqlstate else f"Postgres can't be reached: {message}"
+    )
 
 
 def lock_key(name: str) -> int:

@@ -67,10 +67,10 @@ def report_losses(losses: Sequence[Loss], *, is_failure: bool) -> None:
     if not losses:
         return
     if is_failure:
-        shown = "; and ".join(str(loss) for loss in losses[:SHOWN_MAX])
+        listed = "; and ".join(str(loss) for loss in losses[:SHOWN_MAX])
         more = f"; and {len(losses) - SHOWN_MAX} more queues" if len(losses) > SHOWN_MAX else ""
         raise DataLossError(
-            f"data is lost: {shown}{more}. To continue with the rest, set the option failOnDataLoss to false"
+            f"data is lost: {listed}{more}. To continue with the rest, set the option failOnDataLoss to false"
         )
     for loss in losses[:LOGGED_MAX]:
         log.warning(

@@ -74,7 +74,7 @@ class Pushed:
 
     columns: Mapping[str, ColumnFilter] = field(default_factory=dict)
 
-    def wanted(self, column: str) -> ColumnFilter:
+    def filter_of(self, column: str) -> ColumnFilter:
         """Return the demands on a column."""
         return self.columns.get(column, EVERYTHING)
 
@@ -85,7 +85,7 @@ class Pushed:
 
     def also(self, column: str, wanted: ColumnFilter) -> "Pushed":
         """Return a copy with additional demands on a column."""
-        return replace(self, columns={**self.columns, column: self.wanted(column).both(wanted)})
+        return replace(self, columns={**self.columns, column: self.filter_of(column).both(wanted)})
 
 
 class NarrowedReader(DataSourceReader):

@@ -66,10 +66,10 @@ def failure_of(error: Exception) -> Failure | None:
 
 def raised_in(text: str) -> str:
     """Return the last Python error in the text of a Spark error; the JVM's own message if there is none."""
-    said = _raised_by_python(text)
-    if said is None:
-        return _said_by_jvm(text)
-    return f"{said['name'].rpartition('.')[2]}: {said['text']}"[:REASON_CHARACTERS_MAX]
+    raised = _raised_by_python(text)
+    if raised is None:
+        return _jvm_message(text)
+    return f"{raised['name'].rpartition('.')[2]}: {raised['text']}"[:REASON_CHARACTERS_MAX]
 
 
 def _raised_by_python(text: str) -> re.Match[str] | None:
@@ -83,11 +83,11 @@ def _may_pass(text: str) -> bool:
     """Return whether a retry may succeed although Spark reports an invalid query, raised by a data source."""
     if not text.lstrip().startswith(_PLANNING):
         return False
-    said = _raised_by_python(text)
-    return said is not None and said["name"].rpartition(".")[2] not in _LASTING
+    raised = _raised_by_python(text)
+    return raised is not None and raised["name"].rpartition(".")[2] not in _LASTING
 
 
-def _said_by_jvm(text: str) -> str:
+def _jvm_message(text: str) -> str:
     if _STOPPED in text:
         return CLUSTER_GONE
     first = first_line(text)

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from spark.datasource.options import SURVEY
 from spark.jobs.arguments import Arguments, source_options
 from spark.jobs.surveying import Survey, start_survey
-from spark.lagsamples import SCHEMA, last_looks, read_samples, samples_frame
+from spark.lagsamples import SCHEMA, last_looked_at, read_samples, samples_frame
 from spark.objectives import Objectives, read_objectives
 from spark.page import Page
 from spark.pagerows import Ranking
@@ -87,14 +87,14 @@ class Work:
             groups = list(self.arguments.groups) or None
             return read_samples(connection, since=since, until=until, groups=groups, with_topics=with_topics)
 
-    def with_last_looks(self, survey: pa.Table, samples: pa.Table, *, gap: timedelta) -> pa.Table:
+    def with_last_looked_at(self, survey: pa.Table, samples: pa.Table, *, gap: timedelta) -> pa.Table:
         """Add the column `looked_at` to the result of `survey`: see last_looks; null without a database."""
         found: Mapping[str, datetime] = {}
         if self.arguments.database is not None:
             read_at = zip(survey["broker"].to_pylist(), survey["read_at"].to_pylist(), strict=True)
             with connect(self.arguments.database, application="gantry-samples") as connection:
                 known = {broker: at for broker, at in read_at if at is not None}
-                found = last_looks(connection, known, samples=samples, gap=gap)
+                found = last_looked_at(connection, known, samples=samples, gap=gap)
         looked = [found.get(broker) for broker in survey["broker"].to_pylist()]
         return survey.append_column(SCHEMA.field("looked_at"), [pa.array(looked, SCHEMA.field("looked_at").type)])
 

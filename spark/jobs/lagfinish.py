@@ -27,7 +27,7 @@ HISTORY_PAIRS_MAX: Final = 20
 BEHIND_PAIRS_MAX: Final = 2_000
 """The number of pairs for which `behind_since` is looked up, the worst first. A thousand pairs take a second."""
 
-LOOKED_AT: Final = ("level", "group", "topic", "as_of", "verdict", "lag_seconds", "lag_messages", "clients")
+TOPIC_COLUMNS: Final = ("level", "group", "topic", "as_of", "verdict", "lag_seconds", "lag_messages", "clients")
 _COLUMNS: Final = {"behind_since": pa.timestamp("us", tz="UTC"), "owners": OWNERS}
 Points = Mapping[tuple[str, str], Sequence[dict[str, Any]]]
 
@@ -76,7 +76,7 @@ class _Found:
 
 def _look(rows: StoredRows) -> _Found:
     found = _Found()
-    for row in rows.only(*LOOKED_AT):
+    for row in rows.only(*TOPIC_COLUMNS):
         found.until = max(row["as_of"], found.until or row["as_of"])
         if row["level"] == "topic":
             found.topics.append(row)

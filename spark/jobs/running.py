@@ -208,9 +208,9 @@ def _begin(job: Job, arguments: Arguments, now: datetime) -> Ledger:
 
 
 def _page(job: Job, run: Run, rows: StoredRows, *, history: Sequence[Row], ended: datetime) -> str:
-    shown = page_rows(rows, job=job.name, ranking=job.ranking)
+    page = page_rows(rows, job=job.name, ranking=job.ranking)
     about = run_view(run, ended)
-    return render(job.page, shown.rows, history=history, generated_at=ended, run=about, left_out=shown.left_out)
+    return render(job.page, page.rows, history=history, generated_at=ended, run=about, left_out=page.left_out)
 
 
 def _print_failure(job: Job, error: Exception) -> int:

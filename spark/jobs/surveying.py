@@ -21,7 +21,7 @@ from spark.datasource.columns.batches import arrow_schema
 from spark.datasource.partitions import RowsPartition
 from spark.datasource.schema import SURVEY
 
-LOOKED_UP_HERE_MAX: Final = 4
+DRIVER_LOOKUPS_MAX: Final = 4
 """The number of tasks, with a thousand first messages each, that this process does itself. More are faster on all
 cores."""
 
@@ -88,7 +88,7 @@ def survey(options: Mapping[str, str]) -> Survey:
     try:
         for partition in reader.partitions():
             (known if isinstance(partition, RowsPartition) else asking).append(partition)
-        is_much = len(asking) > LOOKED_UP_HERE_MAX
+        is_much = len(asking) > DRIVER_LOOKUPS_MAX
         here = known if is_much else known + asking
         batches = [batch for partition in here for batch in reader.read(partition)]
     except (ClientError, SurveyError, TimeoutError) as error:

@@ -175,10 +175,10 @@ def _figure(drawer: Drawer, item: Backlog, section: str) -> Html:
         bars(items),
         title=title,
         note=more,
-        description="; ".join(f"{bar.label}: {bar.shown}" for bar in items),
+        description="; ".join(f"{bar.label}: {bar.value_text}" for bar in items),
         columns=(column, "Messages", "Bodies"),
         rows=[
-            (bar.label, bar.shown, "unknown" if bucket.octets is None else size(bucket.octets))
+            (bar.label, bar.value_text, "unknown" if bucket.octets is None else size(bucket.octets))
             for bar, bucket in zip(items, shown, strict=True)
         ],
         widths=(SMALL,),
@@ -194,10 +194,10 @@ def _by_messages(bucket: Bucket) -> tuple[bool, float, str]:
 
 
 def _bar(bucket: Bucket) -> Bar:
-    shown = "unknown" if bucket.messages is None else count(bucket.messages)
+    value_text = "unknown" if bucket.messages is None else count(bucket.messages)
     if bucket.name == UNKNOWN:
-        return Bar("? unknown", bucket.messages, shown, QUIET)
-    return Bar(bucket.name, bucket.messages, shown, QUIET if bucket.messages is None else ACCENT)
+        return Bar("? unknown", bucket.messages, value_text, QUIET)
+    return Bar(bucket.name, bucket.messages, value_text, QUIET if bucket.messages is None else ACCENT)
 
 
 def _skew(section: str, buckets: Sequence[Bucket]) -> Content:

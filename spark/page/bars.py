@@ -18,7 +18,7 @@ class Bar:
 
     label: str
     value: float | None
-    shown: str
+    value_text: str
     colour: str = ACCENT
 
 
@@ -31,7 +31,7 @@ def bars(items: Sequence[Bar]) -> Spec:
             "label": visible(item.label),
             "value": item.value,
             "share": 0 if item.value is None else item.value / top,
-            "shown": visible(item.shown),
+            "value_text": visible(item.value_text),
             "colour": item.colour,
         }
         for at, item in enumerate(items)
@@ -39,8 +39,8 @@ def bars(items: Sequence[Bar]) -> Spec:
 
     def spec(width: int) -> dict[str, Any]:
         # Numbers are short. The names get the rest of the width.
-        shown_width = max((len(item.shown) for item in items), default=0) * 6.8
-        label_limit = max(width - shown_width - 16, width * 0.35)
+        text_width = max((len(item.value_text) for item in items), default=0) * 6.8
+        label_limit = max(width - text_width - 16, width * 0.35)
         rows = {"field": "at", "type": "ordinal", "axis": None}
         colour = {"field": "colour", "type": "nominal", "scale": None}
         extent = {"field": "share", "type": "quantitative", "axis": None, "scale": {"domain": [0, 1]}}
@@ -65,7 +65,7 @@ def bars(items: Sequence[Bar]) -> Spec:
                 },
                 {
                     "mark": {**text, "align": "right", "color": MUTED},
-                    "encoding": {"x": {"value": width}, "text": {"field": "shown"}},
+                    "encoding": {"x": {"value": width}, "text": {"field": "value_text"}},
                 },
             ],
         }

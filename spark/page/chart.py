@@ -77,24 +77,24 @@ class Drawer:
         """
         names = ("wide", "narrow") if len(widths) == 2 else ("both",)
         pictures = [
-            self._picture(spec(width), title, description, shown=name)
+            self._picture(spec(width), title, description, class_=name)
             for name, width in zip(names, widths, strict=True)
         ]
         caption = el("figcaption", el("b", title), el("p", note, class_="note") if note else None)
         return el("figure", caption, *pictures, numbers(columns, rows), class_="small" if len(widths) == 1 else None)
 
-    def _picture(self, spec: dict[str, Any], title: str, description: str, *, shown: str) -> Html:
+    def _picture(self, spec: dict[str, Any], title: str, description: str, *, class_: str) -> Html:
         drawn = vl_convert.vegalite_to_svg({"config": _CONFIG, **spec}, vl_version="6.4", allowed_base_urls=[])
         root = ET.fromstring(drawn)  # noqa: S314 - our own spec, drawn by the line above.
         mark = f"c{next(self._ids)}"
         _strip(root, mark)
-        root.attrib |= {"class": shown, "role": "img", "aria-labelledby": f"{mark}t {mark}d", "id": mark}
+        root.attrib |= {"class": class_, "role": "img", "aria-labelledby": f"{mark}t {mark}d", "id": mark}
         root.attrib["style"] = f"max-width:{float(root.attrib.pop('width')) * 1.2:.0f}px"
         del root.attrib["height"]
         for at, (name, text) in enumerate((("title", title), ("desc", description))):
-            said = ET.Element(f"{{{_SVG}}}{name}", {"id": f"{mark}{name[0]}"})
-            said.text = visible(text)
-            root.insert(at, said)
+            element = ET.Element(f"{{{_SVG}}}{name}", {"id": f"{mark}{name[0]}"})
+            element.text = visible(text)
+            root.insert(at, element)
         ET.register_namespace("", _SVG)
         return Html(ET.tostring(root, encoding="unicode"))
 

@@ -9,7 +9,7 @@ from spark.page.folds import Fold
 from spark.page.formatting import count, duration, plural
 from spark.page.lagrows import LagRow
 from spark.page.markup import Html
-from spark.page.palette import ACCENT, QUIET, verdict_look
+from spark.page.palette import ACCENT, QUIET, verdict_style
 
 WORST_SHOWN: Final = 10
 
@@ -58,15 +58,17 @@ def _worst(drawer: Drawer, folds: Sequence[Fold], *, title: str, column: str, sh
         title=title,
         description=_describe_bars(items),
         columns=("Group and topic", "Verdict", title),
-        rows=[(f"{row.group}{one.more} on {row.topic}", verdict_look(row.verdict)[2], show(row)) for row, one in shown],
+        rows=[
+            (f"{row.group}{one.more} on {row.topic}", verdict_style(row.verdict)[2], show(row)) for row, one in shown
+        ],
         note=note,
         widths=(THIRD, NARROW),
     )
 
 
-def _bar(row: LagRow, one: Fold, value: float | None, shown: str) -> Bar:
-    colour, sign, _ = verdict_look(row.verdict)
-    return Bar(f"{sign} {row.group}{one.more} · {row.topic}", value, shown, colour)
+def _bar(row: LagRow, one: Fold, value: float | None, value_text: str) -> Bar:
+    colour, sign, _ = verdict_style(row.verdict)
+    return Bar(f"{sign} {row.group}{one.more} · {row.topic}", value, value_text, colour)
 
 
 def messages(row: LagRow) -> str:
@@ -80,7 +82,7 @@ def waited(row: LagRow) -> str:
 
 
 def _describe_bars(items: Sequence[Bar]) -> str:
-    return "; ".join(f"{item.label}: {item.shown}" for item in items)
+    return "; ".join(f"{item.label}: {item.value_text}" for item in items)
 
 
 def age_figure(drawer: Drawer, queues: Sequence[LagRow]) -> Html:
@@ -100,6 +102,6 @@ def age_figure(drawer: Drawer, queues: Sequence[LagRow]) -> Html:
         note=f"{plural(len(waiting), 'queue')} with something waiting.",
         description=_describe_bars(items),
         columns=("Age", "Queues"),
-        rows=[(item.label, item.shown) for item in items],
+        rows=[(item.label, item.value_text) for item in items],
         widths=(THIRD, NARROW),
     )

@@ -16,7 +16,7 @@ from spark.page.laglines import drained_between
 from spark.page.lagrows import LagGroup, LagRow, LagTopic, Owner
 from spark.page.lagsummary import sentence
 from spark.page.markup import Content, Html, el, join, within
-from spark.page.palette import CRITICAL, GOOD, QUIET, WARNING, verdict_look
+from spark.page.palette import CRITICAL, GOOD, QUIET, WARNING, verdict_style
 
 SECTIONS_BYTES_MAX: Final = 750_000
 """The limit for the details of groups that are not OK, so that a page of any number of groups opens without delay. The
@@ -37,7 +37,7 @@ _CLASSES: Final = {CRITICAL: "critical", WARNING: "warning", QUIET: "quiet", GOO
 
 def badge(row: LagRow) -> Html:
     """Return the verdict of a row as an element: a sign and words, in the colour of the verdict."""
-    colour, sign, words = verdict_look(row.verdict)
+    colour, sign, words = verdict_style(row.verdict)
     return el("span", el("i", sign, aria_hidden="true"), words, class_=f"badge {_CLASSES[colour]}")
 
 
@@ -123,8 +123,8 @@ def _part(groups: Sequence[LagGroup], ids: Mapping[str, str], *, unfolded: bool)
     if left:
         command = "gantry report show lag_report --topic ", el("bdi", worst.topic)
         more = el("p", f"{plural(left, 'more group')}, none of them worse: ", el("code", command), class_="note")
-    said = el("p", "The worst, ", el("bdi", worst.group), f": {sentence(worst.cause)}") if worst.cause else None
-    return el("details", el("summary", title), said, inner, more, class_="group many", open=unfolded)
+    detail = el("p", "The worst, ", el("bdi", worst.group), f": {sentence(worst.cause)}") if worst.cause else None
+    return el("details", el("summary", title), detail, inner, more, class_="group many", open=unfolded)
 
 
 def _section(group: LagGroup, anchor: str, *, unfolded: bool) -> Html:
@@ -195,10 +195,10 @@ def _facts(row: LagRow) -> Html:
             continue
         value = getattr(row, column)
         if value is not None:
-            said = drained_between(row) if column == "drain_eta_s" else ""
+            detail = drained_between(row) if column == "drain_eta_s" else ""
             if column == "retention_left_s" and value and row.evidence.get("retention_is_lower_bound"):
-                said = "or later: its file is still being written"
-            shown.append((name, [show(value), el("span", f" ({said})", class_="why") if said else None]))
+                detail = "or later: its file is still being written"
+            shown.append((name, [show(value), el("span", f" ({detail})", class_="why") if detail else None]))
         elif column == "drain_eta_s" and row.drains is False:
             shown.append((name, "never, at these rates"))
         elif column != "skew":

@@ -35,29 +35,29 @@ def line_figures(
     """Return charts of lag with forecasts, each with a chart of time behind, for the first rows that have samples."""
     there = [(one, past) for one in folds if (past := pasts.get((one.worst.group, one.worst.topic))) is not None]
     # A line at zero shows no more than the table does, and a single sample makes no line.
-    shown = [(one, past) for one, past in there if len(past.lags) > 1 and any(lag != 0 for _, lag in past.lags)]
-    if not shown:
+    charted = [(one, past) for one, past in there if len(past.lags) > 1 and any(lag != 0 for _, lag in past.lags)]
+    if not charted:
         return []
-    shown = shown[:LINES_SHOWN]
-    since = min(past.lags[0][0] for _, past in shown)
-    until = max(now, *(past.lags[-1][0] for _, past in shown))
-    return [figure for one, past in shown for figure in _line_figures(drawer, one, past, since, until)]
+    charted = charted[:LINES_SHOWN]
+    since = min(past.lags[0][0] for _, past in charted)
+    until = max(now, *(past.lags[-1][0] for _, past in charted))
+    return [figure for one, past in charted for figure in _line_figures(drawer, one, past, since, until)]
 
 
 def _line_figures(drawer: Drawer, one: Fold, past: Past, since: datetime, until: datetime) -> list[Html]:
     row, points = one.worst, past.lags
-    foretold = forecast(points)
+    predicted = forecast(points)
     band = _band(row, points[-1][0], horizon=(until - since) / 2)
     end = max([until, *(moment for moment, _, _ in band)])
     few = thinned(points)
     figures = [
         drawer.figure(
-            lag_lines(few, since=since, until=end, foretold=foretold, band=band),
+            lag_lines(few, since=since, until=end, forecast=predicted, band=band),
             title=f"{row.group} · {row.topic}",
             description=_describe_line("Lag", row, points, count, " messages"),
             columns=("Time", "Messages behind"),
             rows=_numbers(few, count),
-            note=[_like(one), _describe_forecast(foretold, points), " ", drained_text(row)],
+            note=[_like(one), _describe_forecast(predicted, points), " ", drained_text(row)],
             widths=(WIDE, NARROW),
         )
     ]

@@ -21,9 +21,9 @@ def lag_body(data: PageData) -> tuple[Html, Html]:
     """Return the contents of the page's header and of its main part."""
     groups = read_groups(data.rows)
     topics = sorted((topic.row for group in groups for topic in group.topics), key=worst_first)
-    said = summarise(groups)
-    head = el("p", said.headline, class_="headline"), el("p", said.lead, class_="lead")
-    step = el("p", el("b", "What to do: "), said.next_step, class_="do") if said.next_step else None
+    summary = summarise(groups)
+    head = el("p", summary.headline, class_="headline"), el("p", summary.lead, class_="lead")
+    step = el("p", el("b", "What to do: "), summary.next_step, class_="do") if summary.next_step else None
     if not groups:
         return Html("".join(head)), el("p")
     folds = fold(topics)

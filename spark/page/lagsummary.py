@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from spark.page.formatting import count, duration, plural
 from spark.page.lagrows import LagGroup, LagRow, worst_first
-from spark.page.palette import verdict_look
+from spark.page.palette import verdict_style
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ def summarise(groups: Sequence[LagGroup]) -> Summary:
         headline = f"{many:,} of {of_all} {_are(many)} behind."
         if len(groups) == 1:
             headline = "The only group is behind."
-        said = f"{'It' if many == 1 else 'The worst'} is {_worst(worst)} {sentence(worst.cause)}{_more(behind, unknown, ignored)}"
-        return Summary(headline, said.strip(), sentence(worst.next_step))
+        lead = f"{'It' if many == 1 else 'The worst'} is {_worst(worst)} {sentence(worst.cause)}{_more(behind, unknown, ignored)}"
+        return Summary(headline, lead.strip(), sentence(worst.next_step))
     if unknown:
         first = min(unknown, key=worst_first)
         many = len({row.group for row in unknown})
@@ -57,10 +57,10 @@ def _only_ignored(groups: Sequence[LagGroup], ignored: Sequence[LagRow]) -> Summ
     headline = f"Nothing is behind, but {len(names):,} of {plural(len(groups), 'group')} {_are(len(names))} ignored."
     if len(groups) == 1:
         headline = "The only group is ignored."
-    said = [f"{_place(first)}: {sentence(first.cause)}"]
+    lead = [f"{_place(first)}: {sentence(first.cause)}"]
     if others:
-        said.append(_calm("The other group" if len(others) == 1 else f"The other {len(others):,} groups", others))
-    return Summary(headline, " ".join([*said, "There is nothing to do."]), "")
+        lead.append(_calm("The other group" if len(others) == 1 else f"The other {len(others):,} groups", others))
+    return Summary(headline, " ".join([*lead, "There is nothing to do."]), "")
 
 
 def sentence(text: str) -> str:
@@ -80,7 +80,7 @@ def _worst(row: LagRow) -> str:
     messages = (
         "an unknown number of messages" if row.lag_messages is None else plural(round(row.lag_messages), "message")
     )
-    words = [f"{_place(row)}: {verdict_look(row.verdict)[2]}"]
+    words = [f"{_place(row)}: {verdict_style(row.verdict)[2]}"]
     if row.lag_messages is None or count(row.lag_messages) not in row.cause:
         words.append(messages)
     if row.lag_seconds and duration(row.lag_seconds) not in row.cause:
@@ -93,8 +93,8 @@ def _more(behind: Sequence[LagRow], unknown: Sequence[LagRow], ignored: Sequence
     named = {row.group for row in behind}
     unjudged = {row.group for row in unknown} - named
     left = {row.group for row in ignored} - named - {row.group for row in unknown}
-    said = f" {plural(len(unjudged), 'more group')} cannot be judged." if behind and unjudged else ""
-    return f"{said} {plural(len(left), 'more group')} {_are(len(left))} ignored." if left else said
+    lead = f" {plural(len(unjudged), 'more group')} cannot be judged." if behind and unjudged else ""
+    return f"{lead} {plural(len(left), 'more group')} {_are(len(left))} ignored." if left else lead
 
 
 def _place(row: LagRow) -> str:

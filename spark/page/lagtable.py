@@ -34,12 +34,12 @@ def lag_table(folds: Sequence[Fold], *, groups: int, anchors: Mapping[str, str])
         anchors: Group → the id of its details on this page. Groups without an id are not linked.
     """
     rows = [row for one in folds for row in one.rows]
-    shown = within((_fold_rows(one, anchors) for one in folds), TABLE_BYTES_MAX)
-    left = sum(len(one.rows) for one in folds[len(shown) :])
+    listed = within((_fold_rows(one, anchors) for one in folds), TABLE_BYTES_MAX)
+    left = sum(len(one.rows) for one in folds[len(listed) :])
     rest = f"{left:,} more, none of them worse than the last one here, are left out." if left else None
     title = f"All {plural(groups, 'group')}" if groups > 1 else "The group"
     note = el("p", rest, class_="note") if rest else None
-    return el("section", el("h2", title), _counts(rows), overview("lag", shown), note)
+    return el("section", el("h2", title), _counts(rows), overview("lag", listed), note)
 
 
 def _counts(rows: Sequence[LagRow]) -> Html:

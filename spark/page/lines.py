@@ -23,7 +23,7 @@ def lag_lines(
     *,
     since: datetime,
     until: datetime,
-    foretold: Forecast | None,
+    forecast: Forecast | None,
     band: Sequence[tuple[datetime, float, float]] = (),
 ) -> Spec:
     """Return the spec of lag over time: solid for samples, dashed for the forecast, shaded for the expected drain."""
@@ -47,8 +47,8 @@ def lag_lines(
             )
             now = {"data": {"values": [{"at": _ms(band[0][0])}]}, "mark": {"type": "rule", "color": MUTED}}
             layers.append({**now, "encoding": {"x": _x(since, end, width)}})
-        if foretold is not None:
-            line: list[Point] = [(foretold.made_at, foretold.start), (foretold.until, foretold.expected)]
+        if forecast is not None:
+            line: list[Point] = [(forecast.made_at, forecast.start), (forecast.until, forecast.expected)]
             dashed = {"type": "line", "color": SECOND, "strokeWidth": 2, "strokeDash": [5, 4]}
             layers.append(_layer(dashed, _points(line), "lag"))
             diamond = {"type": "point", "shape": "diamond", "color": SECOND, "size": 60}

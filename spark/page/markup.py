@@ -52,14 +52,14 @@ def el(name: str, /, *content: Content, **attributes: str | int | bool | None) -
     In names of attributes, `class_` becomes `class`, and other underscores become hyphens. An attribute with the value
     None or False is left out.
     """
-    said = "".join(
+    attribute_text = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{"" if value is True else escape(visible(str(value)))}"'
         for key, value in attributes.items()
         if value is not None and value is not False
     )
     if name in VOID:
-        return Html(f"<{name}{said}/>")
-    return Html(f"<{name}{said}>{join(content)}</{name}>")
+        return Html(f"<{name}{attribute_text}/>")
+    return Html(f"<{name}{attribute_text}>{join(content)}</{name}>")
 
 
 def within(parts: Iterable[Html], octets: int) -> list[Html]:

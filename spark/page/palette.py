@@ -47,7 +47,7 @@ VERDICTS: Final = {
 }
 
 
-def verdict_look(verdict: str) -> tuple[str, str, str]:
+def verdict_style(verdict: str) -> tuple[str, str, str]:
     """Return a verdict's colour, sign and words. A verdict of a later version looks like UNKNOWN and keeps its name."""
     known = VERDICTS.get(verdict)
     if known is not None:

@@ -68,8 +68,8 @@ def _tiles(flows: Mapping[str, Flow], into: Series, out: Series) -> Html:
         if known:
             whose, peak = max(known.items(), key=lambda item: item[1].rate)
             tiles.append((name, rate(peak.rate), f"{whose}, {peak.bucket_at:%b %d %H:%M}"))
-    shown = [el("div", el("dt", name), el("dd", value, el("small", more))) for name, value, more in tiles]
-    return el("dl", shown, class_="tiles")
+    items = [el("div", el("dt", name), el("dd", value, el("small", more))) for name, value, more in tiles]
+    return el("dl", items, class_="tiles")
 
 
 def _charts(ranked: Sequence[tuple[str, Flow]], into: Series, out: Series, *, unit: str) -> Html:
@@ -174,8 +174,8 @@ def _rates(series: Series) -> tuple[Content, Content]:
         return (unknown("no samples"), EMPTY_CELL) if series else (EMPTY_CELL, EMPTY_CELL)
     if peak is None:
         return rate(mean), EMPTY_CELL
-    shown = f"{'' if peak.is_whole else '≥ '}{rate(peak.rate)}"
-    return rate(mean), [shown, " ", el("span", f"{peak.bucket_at:%b %d %H:%M}", class_="why")]
+    peak_text = f"{'' if peak.is_whole else '≥ '}{rate(peak.rate)}"
+    return rate(mean), [peak_text, " ", el("span", f"{peak.bucket_at:%b %d %H:%M}", class_="why")]
 
 
 def _known(series: Sequence[Series], step: timedelta) -> Content:

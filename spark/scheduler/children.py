@@ -164,7 +164,7 @@ class Children:
             worker = await start_worker(self._command, self._environment)
             async with asyncio.timeout(timeout_s):
                 code = await ask(worker)
-            reason = last_said(path)
+            reason = last_log_line(path)
         except TimeoutError:
             pass
         except OSError as error:
@@ -249,10 +249,12 @@ async def _judge(worker: Worker, run: Run, path: Path, doing: "asyncio.Future[in
     if code is None:
         code = await worker.wait()
         # A worker that ends with code 0 before it answers has not done this run.
-        said = last_said(path)
-        reason = f"its process {describe_exit(code)}" + (f"; the last line of its log: {said}" if said else "")
+        last_line = last_log_line(path)
+        reason = f"its process {describe_exit(code)}" + (
+            f"; the last line of its log: {last_line}" if last_line else ""
+        )
         return Ended(run, ending_of(code or 1), reason)
-    return Ended(run, ending_of(code), last_said(path))
+    return Ended(run, ending_of(code), last_log_line(path))
 
 
 def job_arguments(settings: SchedulerSettings, run: Run, removed: Sequence[PrunedRun] = ()) -> Sequence[str]:
@@ -277,12 +279,12 @@ def shared_arguments(settings: SchedulerSettings, job: str) -> Sequence[str]:
     )
 
 
-def last_said(path: Path) -> str:
+def last_log_line(path: Path) -> str:
     """Return the last line of a log, which gives the reason if a job failed; empty if the log is empty or missing."""
     with suppress(OSError):
-        with path.open("rb") as said:
-            said.seek(0, 2)
-            said.seek(max(0, said.tell() - LOG_TAIL_BYTES))
-            lines = said.read().decode("utf-8", "replace").split("\n")
+        with path.open("rb") as log_file:
+            log_file.seek(0, 2)
+            log_file.seek(max(0, log_file.tell() - LOG_TAIL_BYTES))
+            lines = log_file.read().decode("utf-8", "replace").split("\n")
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
     return ""

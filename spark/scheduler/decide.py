@@ -110,8 +110,8 @@ def decide_ahead(
         lead: The time that it takes to prepare a worker, and some reserve; zero to prepare none.
         done_for: The due time for which a worker was prepared last.
     """
-    coming = [(at, job) for job, at in next_at.items() if at is not None and now < at <= now + lead]
-    if not coming:
+    upcoming = [(at, job) for job, at in next_at.items() if at is not None and now < at <= now + lead]
+    if not upcoming:
         return None
-    at, job = min(coming)
+    at, job = min(upcoming)
     return None if at == done_for else UpcomingRun(job, at)

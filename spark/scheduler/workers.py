@@ -105,8 +105,8 @@ class Worker:
 
     async def _ask(self, request: Mapping[str, object], log: Path) -> int | None:
         log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("wb") as file:
-            self._log = file
+        with log.open("wb") as log_file:
+            self._log = log_file
             try:
                 self._requests.write(json.dumps(request).encode() + b"\n")
                 answer = await self._answers.readline()

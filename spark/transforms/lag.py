@@ -299,7 +299,7 @@ def _against_objectives(levels: DataFrame) -> DataFrame:
             "over_seconds": fn.ceil(seconds),
             "over_messages": messages,
             "is_ignored": fn.coalesce("is_ignored", fn.lit(False)),
-            **{f"is_over_{name}": fn.coalesce(waits & claim, fn.lit(False)) for name, claim in over.items()},
+            **{f"is_over_{name}": fn.coalesce(waits & condition, fn.lit(False)) for name, condition in over.items()},
         }
     )
 
@@ -320,8 +320,8 @@ def _top_tags(count: int) -> Column:
 
     added = fn.transform(names, lambda name: fn.struct((-messages_of(name)).alias("n"), name.alias("tag")))
     first = fn.slice(fn.array_sort(added), 1, count)
-    shown = fn.transform(first, lambda entry: fn.struct(entry["tag"].alias("tag"), (-entry["n"]).alias("messages")))
-    return fn.when(fn.col("tags_examined").isNotNull(), shown)
+    messages = fn.transform(first, lambda entry: fn.struct(entry["tag"].alias("tag"), (-entry["n"]).alias("messages")))
+    return fn.when(fn.col("tags_examined").isNotNull(), messages)
 
 
 def _whole(name: str | Column, total: Column) -> Column:

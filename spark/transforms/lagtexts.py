@@ -131,7 +131,7 @@ def _unknown(waiting: Sql) -> Sql:
         ),
         otherwise="",
     )
-    nobody = choose(
+    no_consumer = choose(
         (
             "is_unserved_queues > 0",
             "; no consumer is connected, and it is unknown whether there ever was one",
@@ -140,7 +140,7 @@ def _unknown(waiting: Sql) -> Sql:
     )
     reason = choose(("group_error IS NOT NULL", text(": ", Sql("group_error"))), otherwise="")
     return choose(
-        ("unknown_queues > 0", text(part, Sql("`unknown`"), nobody, ".")),
+        ("unknown_queues > 0", text(part, Sql("`unknown`"), no_consumer, ".")),
         otherwise=text(_capital(waiting), ", and it is unknown whether a consumer is connected", reason, "."),
     )
 
@@ -268,8 +268,10 @@ def _counted(name: str, noun: str) -> Sql:
 
 
 def _per_second(name: str) -> Sql:
-    shown = choose((f"{name} >= 10", Sql(f"format_number({name}, 0)")), otherwise=Sql(f"format_number({name}, 1)"))
-    return text(shown, "/s")
+    number_text = choose(
+        (f"{name} >= 10", Sql(f"format_number({name}, 0)")), otherwise=Sql(f"format_number({name}, 1)")
+    )
+    return text(number_text, "/s")
 
 
 def _spoken(name: str) -> Sql:

@@ -55,7 +55,7 @@ def _numbers(joined: DataFrame) -> DataFrame:
         {
             "lag_messages": lag,
             "trimmed": fn.when(committed < low, low - committed).otherwise(fn.lit(0)),
-            "never_committed": _certainly(never),
+            "never_committed": _is_true(never),
         }
     ).withColumn("has_head", head)
 
@@ -141,7 +141,7 @@ def _add_neighbourhood(queues: DataFrame, settings: LagSettings) -> DataFrame:
     )
     return (
         queues.withColumn("late_s", late_s)
-        .withColumn("is_late", _certainly(fn.col("late_s") > settings.late_s))
+        .withColumn("is_late", _is_true(fn.col("late_s") > settings.late_s))
         .withColumn("is_retry", fn.col("topic") == fn.concat(fn.lit(RETRY_PREFIX), fn.col("group")))
         .withColumns(
             {
@@ -161,7 +161,7 @@ def _add_neighbourhood(queues: DataFrame, settings: LagSettings) -> DataFrame:
 
 def _flags(queues: DataFrame, settings: LagSettings) -> DataFrame:
     """Add the flags that speak for a verdict in this queue alone. Each flag is true or false, never null."""
-    has_head = _certainly(fn.col("has_head"))
+    has_head = _is_true(fn.col("has_head"))
     stalled = (
         has_head
         & (fn.col("clients") > 0)
@@ -171,7 +171,7 @@ def _flags(queues: DataFrame, settings: LagSettings) -> DataFrame:
     )
     # Clients that consume over HTTP are not connected. But a group whose clients were connected, and are not, has
     # stopped.
-    is_moving = _certainly(fn.col("topic_advanced_s") <= settings.moving_s) & ~_certainly(fn.col("ever_seen"))
+    is_moving = _is_true(fn.col("topic_advanced_s") <= settings.moving_s) & ~_is_true(fn.col("ever_seen"))
     unserved = (has_head | fn.col("never_committed")) & (fn.col("clients") == 0) & ~is_moving
     rewound = has_head & (fn.col("back_messages") > 0) & (fn.col("committed_offset") < fn.col("back_from"))
     stands = fn.col("is_paused") | fn.col("is_unserved") | fn.col("is_stalled")
@@ -181,10 +181,10 @@ def _flags(queues: DataFrame, settings: LagSettings) -> DataFrame:
     return (
         queues.withColumns(
             {
-                "is_paused": _certainly(has_head & ~fn.col("consume_enabled")),
-                "is_unserved": _certainly(unserved),
-                "is_stalled": _certainly(stalled),
-                "is_rewound": _certainly(rewound),
+                "is_paused": _is_true(has_head & ~fn.col("consume_enabled")),
+                "is_unserved": _is_true(unserved),
+                "is_stalled": _is_true(stalled),
+                "is_rewound": _is_true(rewound),
             }
         )
         .withColumn("stands", stands)
@@ -194,11 +194,11 @@ def _flags(queues: DataFrame, settings: LagSettings) -> DataFrame:
         )
         .withColumn(
             "is_at_risk",
-            _certainly(has_head & fn.when(fn.col("through_s").isNotNull(), is_too_slow).otherwise(is_late)),
+            _is_true(has_head & fn.when(fn.col("through_s").isNotNull(), is_too_slow).otherwise(is_late)),
         )
     )
 
 
-def _certainly(claim: Column) -> Column:
+def _is_true(condition: Column) -> Column:
     """Return whether a claim is known to hold."""
-    return fn.coalesce(claim, fn.lit(False))
+    return fn.coalesce(condition, fn.lit(False))

@@ -33,7 +33,7 @@ OVER_OBJECTIVE: Final = "OVER_OBJECTIVE"
 UNKNOWN: Final = "UNKNOWN"
 IGNORED: Final = "IGNORED"
 
-CLAIMS: Final = (
+RANKED_VERDICTS: Final = (
     # Messages are about to be lost, which is more urgent than everything else.
     RETENTION_RISK,
     # A person did this on purpose, and it explains the claims below.
@@ -56,7 +56,7 @@ CLAIMS: Final = (
 def flags(settings: LagSettings) -> Column:
     """Return the array of the CLAIMS that hold, in their order."""
     waits = fn.col("has_head_queues") > 0
-    nobody = fn.col("is_unserved_queues") > 0
+    is_unserved = fn.col("is_unserved_queues") > 0
     rewound = (fn.col("is_rewound_queues") > 0) & (fn.col("back_messages") >= settings.rewind_messages_min)
     hot = (
         waits
@@ -64,12 +64,12 @@ def flags(settings: LagSettings) -> Column:
         & (fn.col("topic_lag") >= settings.hot_messages_min)
         & (fn.col("hot_share") >= settings.hot_share_min)
     )
-    claims = {
+    conditions = {
         RETENTION_RISK: fn.col("is_at_risk_queues") > 0,
         PAUSED: fn.col("is_paused_queues") > 0,
         REWOUND: rewound,
-        NO_CONSUMER: nobody & ~fn.col("was_consumed"),
-        STOPPED: nobody & fn.col("was_consumed"),
+        NO_CONSUMER: is_unserved & ~fn.col("was_consumed"),
+        STOPPED: is_unserved & fn.col("was_consumed"),
         STALLED: fn.col("is_stalled_queues") > 0,
         OVER_OBJECTIVE: fn.col("is_over_seconds") | fn.col("is_over_messages"),
         RETRY_LOOP: _retries(settings) & (waits | fn.col("is_retry")),
@@ -78,8 +78,8 @@ def flags(settings: LagSettings) -> Column:
         LAGGING: (fn.col("lag_seconds") >= fn.coalesce("max_lag_seconds", fn.lit(settings.lagging_s)))
         | _grows(settings),
     }
-    assert tuple(claims) == CLAIMS, claims
-    return fn.array_compact(fn.array(*[fn.when(claim, fn.lit(name)) for name, claim in claims.items()]))
+    assert tuple(conditions) == RANKED_VERDICTS, conditions
+    return fn.array_compact(fn.array(*[fn.when(condition, fn.lit(name)) for name, condition in conditions.items()]))
 
 
 def found() -> Column:

@@ -39,7 +39,7 @@ answer."""
 
 Queue = tuple[str, str, int]
 """Topic, broker and queue id."""
-_NOBODY: Final = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
+_NO_CONSUMER_CODES: Final = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
 
 
 @dataclass(slots=True)
@@ -135,7 +135,7 @@ async def ask_owners(engine: ClientEngine, groups: Sequence[str]) -> dict[str, G
     return found
 
 
-async def _together(asked: Sequence[Coroutine[Any, Any, None]]) -> None:
+async def _together(requests: Sequence[Coroutine[Any, Any, None]]) -> None:
     """Run the requests, REQUESTS_MAX at a time. Cancel the requests that are not answered in time."""
     turns = asyncio.Semaphore(REQUESTS_MAX)
 
@@ -143,7 +143,7 @@ async def _together(asked: Sequence[Coroutine[Any, Any, None]]) -> None:
         async with turns:
             await request
 
-    tasks = [asyncio.ensure_future(one(request)) for request in asked]
+    tasks = [asyncio.ensure_future(one(request)) for request in requests]
     if not tasks:
         return
     _, late = await asyncio.wait(tasks, timeout=ASK_TIMEOUT_MS / 1_000)
@@ -160,7 +160,7 @@ async def _ask_group(engine: ClientEngine, address: str | None, group: str, foun
         response = await engine.call(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
         connections = read_body(ConsumerConnection.decode, response, address).connections
     except BrokerError as error:
-        if error.code not in _NOBODY:
+        if error.code not in _NO_CONSUMER_CODES:
             return
         connections = ()
     except ClientError:

@@ -35,7 +35,7 @@ from spark.datasource.pushdown import Pushed
 REQUESTS_MAX: Final = 64
 """The limit for requests in flight to one broker: enough to keep it busy, and far below its limit for a client."""
 
-NOBODY: Final = ConsumerConnection()
+NO_CONNECTIONS: Final = ConsumerConnection()
 # No message is at or after this offset. So the broker has nothing to search for, and only reports its time.
 _BEYOND: Final = 2**62
 _NO_INSTANCES = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
@@ -273,7 +273,7 @@ async def _ask_instances(engine: ClientEngine, view: BrokerView, groups: Iterabl
             response = await engine.call(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
         except BrokerError as error:
             if error.code in _NO_INSTANCES:
-                return NOBODY
+                return NO_CONNECTIONS
             raise
         return read_body(ConsumerConnection.decode, response, address)
 

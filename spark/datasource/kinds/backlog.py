@@ -79,7 +79,7 @@ class BacklogReader(NarrowedReader):
 
     def __init__(self, options: Options, schema: StructType) -> None:
         super().__init__(options, schema)
-        self._pushed = _asked_by_options(options)
+        self._pushed = _option_limits(options)
 
     def partitions(self) -> list[InputPartition]:
         """Find the positions of the groups and return the tasks. Raises SurveyError, ClientError, TimeoutError."""
@@ -110,8 +110,7 @@ def region_of(position: GroupPosition, options: Options, pushed: Pushed) -> Regi
     start, end = position.start, position.max_offset
     if start is None or end is None:
         return None
-    asked = pushed.wanted("queue_offset")
-    limits = [ColumnFilter(asked.values, asked.at_least, asked.at_most)]
+    limits = [pushed.filter_of("queue_offset")]
     if options.start is not None and options.start.where is PositionKind.OFFSET:
         limits.append(ColumnFilter(at_least=options.start.value))
     if options.end is not None and options.end.where is PositionKind.OFFSET:
@@ -195,7 +194,7 @@ def units_batch(
     return batch if kept.all() else batch.filter(pa.array(kept))
 
 
-def _asked_by_options(options: Options) -> Pushed:
+def _option_limits(options: Options) -> Pushed:
     """Return the limits of store times that `from` and `to` set. Messages without a store time are then left out."""
     pushed = Pushed()
     if options.start is not None and options.start.where is PositionKind.TIME:
@@ -216,7 +215,7 @@ def _passes(
 ) -> npt.NDArray[np.bool_]:
     if column not in pushed.columns:
         return np.ones(len(values), dtype=bool)
-    wanted = pushed.wanted(column)
+    wanted = pushed.filter_of(column)
     passing = is_known.copy()
     if wanted.values is not None:
         among = [value for value in wanted.values if isinstance(value, int) and _INT64.min <= value <= _INT64.max]

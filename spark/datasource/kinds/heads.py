@@ -46,7 +46,7 @@ NAMES_LOOKED_UP_MAX: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class HeadQuery:
     """A position with unconsumed messages, and the filter of its group."""
 
     position: GroupPosition
@@ -72,7 +72,7 @@ class HeadsPartition(InputPartition):
     """The questions of one task to one broker."""
 
     broker: str
-    questions: tuple[Question, ...]
+    queries: tuple[HeadQuery, ...]
 
 
 @dataclass(slots=True)
@@ -94,13 +94,13 @@ class HeadsReader(NarrowedReader):
     def partitions(self) -> list[InputPartition]:
         """Find the positions of the groups and return the tasks. Raises SurveyError, ClientError, TimeoutError."""
         found = live.run(self._options, lambda engine: find_positions(engine, self._options, self._pushed))
-        rows, questions = sort_positions(found)
+        rows, queries = sort_positions(found)
         partitions = plan_rows(self._schema, rows, self._options.max_rows_per_partition)
         size = min(HEADS_PER_TASK, self._options.max_rows_per_partition)
-        for broker, asked in questions.items():
+        for broker, broker_queries in queries.items():
             # Sorting brings groups that wait at the same message together. A task asks once for all of its groups.
-            asked.sort(key=lambda question: question.position.region)
-            partitions += [HeadsPartition(broker, tuple(part)) for part in chunks(asked, size)]
+            broker_queries.sort(key=lambda query: query.position.region)
+            partitions += [HeadsPartition(broker, tuple(part)) for part in chunks(broker_queries, size)]
         return partitions
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -108,26 +108,26 @@ class HeadsReader(NarrowedReader):
         if isinstance(partition, RowsPartition):
             yield from unpack_rows(partition.data)
         elif isinstance(partition, HeadsPartition):
-            broker, questions = partition.broker, partition.questions
-            rows = live.run(self._options, lambda engine: ask(engine, broker, questions))
+            broker, queries = partition.broker, partition.queries
+            rows = live.run(self._options, lambda engine: ask(engine, broker, queries))
             yield record_batch(self._schema, rows_to_columns(self._schema, rows))
 
 
-def sort_positions(found: SurveyedPositions) -> tuple[list[tuple[Any, ...]], dict[str, list[Question]]]:
-    """Return the rows of positions that need no question, and broker → the questions about the other positions."""
+def sort_positions(found: SurveyedPositions) -> tuple[list[tuple[Any, ...]], dict[str, list[HeadQuery]]]:
+    """Return the rows of positions that need no query, and broker → the queries about the other positions."""
     rows: list[tuple[Any, ...]] = []
-    questions: dict[str, list[Question]] = {}
+    queries: dict[str, list[HeadQuery]] = {}
     for position in found.positions:
         known = found.survey.filter(position.group, position.topic)
-        question = Question(position, known or ALL, known is not None)
+        query = HeadQuery(position, known or ALL, known is not None)
         error, is_done = _without_asking(position)
         if error is not None:
-            rows.append(head_row(question, error=error))
+            rows.append(head_row(query, error=error))
         elif is_done:
-            rows.append(head_row(question, tags=NO_TAGS))
+            rows.append(head_row(query, tags=NO_TAGS))
         else:
-            questions.setdefault(position.broker, []).append(question)
-    return rows, questions
+            queries.setdefault(position.broker, []).append(query)
+    return rows, queries
 
 
 def _without_asking(position: GroupPosition) -> tuple[str | None, bool]:
@@ -143,24 +143,24 @@ def _without_asking(position: GroupPosition) -> tuple[str | None, bool]:
     return None, position.start >= position.max_offset
 
 
-async def ask(engine: ClientEngine, broker: str, questions: Sequence[Question]) -> list[tuple[Any, ...]]:
-    """Return the rows of questions to one broker, in their order. If a question has no answer, `error` says why."""
+async def ask(engine: ClientEngine, broker: str, queries: Sequence[HeadQuery]) -> list[tuple[Any, ...]]:
+    """Return the rows of queries to one broker, in their order. If a query has no answer, `error` says why."""
     backlog = Backlog(engine)
-    queries = list(dict.fromkeys(question.query() for question in questions if question.error is None))
-    heads, failure = await _ask_heads(backlog, broker, queries)
-    tags = {} if failure is not None else await _count_tags(engine, backlog, questions)
-    return [_answered_row(question, heads, failure, tags) for question in questions]
+    lookups = list(dict.fromkeys(query.query() for query in queries if query.error is None))
+    heads, failure = await _ask_heads(backlog, broker, lookups)
+    tags = {} if failure is not None else await _count_tags(engine, backlog, queries)
+    return [_answered_row(query, heads, failure, tags) for query in queries]
 
 
 def _answered_row(
-    question: Question,
+    query: HeadQuery,
     heads: Mapping[FirstUnconsumedQuery, FirstUnconsumed],
     failure: str | None,
     tags: Mapping[Region, Tags],
 ) -> tuple[Any, ...]:
-    head = None if question.error is not None else heads.get(question.query())
-    error = question.error or (failure if head is None else None)
-    return head_row(question, head, error=error, tags=tags.get(question.position.region))
+    head = None if query.error is not None else heads.get(query.query())
+    error = query.error or (failure if head is None else None)
+    return head_row(query, head, error=error, tags=tags.get(query.position.region))
 
 
 async def _ask_heads(
@@ -186,10 +186,10 @@ async def _ask_heads(
 
 
 def head_row(
-    question: Question, head: FirstUnconsumed | None = None, *, error: str | None = None, tags: Tags | None = None
+    query: HeadQuery, head: FirstUnconsumed | None = None, *, error: str | None = None, tags: Tags | None = None
 ) -> tuple[Any, ...]:
     """Return a row in the order of the schema."""
-    position = question.position
+    position = query.position
     error = error or (None if head is None else head.error)
     offset = None if head is None or error is not None else head.queue_offset
     if offset is not None and position.max_offset is not None and offset >= position.max_offset:
@@ -200,7 +200,7 @@ def head_row(
         position.topic,
         position.broker,
         position.queue_id,
-        question.wanted.expression or None if question.is_filter_known else None,
+        query.wanted.expression or None if query.is_filter_known else None,
         offset,
         head.physical_offset if is_found and head is not None else None,
         head.stored_at_ms if is_found and head is not None else None,
@@ -213,11 +213,11 @@ def head_row(
     )
 
 
-async def _count_tags(engine: ClientEngine, backlog: Backlog, questions: Sequence[Question]) -> Mapping[Region, Tags]:
+async def _count_tags(engine: ClientEngine, backlog: Backlog, queries: Sequence[HeadQuery]) -> Mapping[Region, Tags]:
     """Return the counts of the tags of regions' first units. Regions whose units can't be read are left out."""
     codes: dict[Region, Counter[int]] = {}
     samples: dict[tuple[str, int], tuple[MessageQueue, int]] = {}
-    regions = dict.fromkeys(question.position.region for question in questions)
+    regions = dict.fromkeys(query.position.region for query in queries)
     waiting = iter(regions)
 
     async def work() -> None:
@@ -239,7 +239,7 @@ async def _count_tags(engine: ClientEngine, backlog: Backlog, questions: Sequenc
                     samples.setdefault((region.topic, code), (queue, physical_offset))
 
     await asyncio.gather(*(work() for _ in range(min(REQUESTS_MAX, len(regions)))))
-    names = await _name_tags(engine, samples, {tag for question in questions for tag in question.wanted.tags})
+    names = await _name_tags(engine, samples, {tag for query in queries for tag in query.wanted.tags})
     return {
         region: Tags(
             [(names.get((region.topic, code), f"#{code}"), count) for code, count in counter.most_common()],

@@ -122,10 +122,10 @@ def merged(batches: Iterable[pa.RecordBatch], rows: int = ROWS_PER_BATCH // 2) -
 
 def row_filter(options: Options, pushed: Pushed) -> RowFilter:
     """Return the filter by store time that the options and the pushed filters set."""
-    asked = pushed.wanted("stored_at")
-    values = [value for value in asked.values or () if isinstance(value, int)]
-    starts = [value for value in (asked.at_least, min(values, default=None)) if value is not None]
-    ends = [value for value in (asked.at_most, max(values, default=None)) if value is not None]
+    limits = pushed.filter_of("stored_at")
+    values = [value for value in limits.values or () if isinstance(value, int)]
+    starts = [value for value in (limits.at_least, min(values, default=None)) if value is not None]
+    ends = [value for value in (limits.at_most, max(values, default=None)) if value is not None]
     # Store times are in whole ms, and the end of a range is exclusive.
     from_ms = [-(-start // 1_000) for start in starts]
     to_ms = [end // 1_000 + 1 for end in ends]
@@ -138,7 +138,7 @@ def row_filter(options: Options, pushed: Pushed) -> RowFilter:
 
 def tags_of(pushed: Pushed) -> SubscriptionData | None:
     """Return the subscription by which brokers leave out other tags, compared by hash; None if they filter nothing."""
-    values = pushed.wanted("tag").values
+    values = pushed.filter_of("tag").values
     tags = sorted(value for value in values or () if isinstance(value, str))
     if not tags or len(tags) > TAGS_MAX or any("|" in tag or tag != tag.strip() or tag in ("", "*") for tag in tags):
         return None
@@ -152,10 +152,10 @@ def tags_of(pushed: Pushed) -> SubscriptionData | None:
 
 def offset_bounds(pushed: Pushed) -> tuple[int | None, int | None]:
     """Return the queue offsets `[first, end)` that the pushed filters ask for; None means no bound."""
-    asked = pushed.wanted("queue_offset")
-    values = [value for value in asked.values or () if isinstance(value, int)]
-    firsts = [value for value in (asked.at_least, min(values, default=None)) if value is not None]
-    lasts = [value for value in (asked.at_most, max(values, default=None)) if value is not None]
+    limits = pushed.filter_of("queue_offset")
+    values = [value for value in limits.values or () if isinstance(value, int)]
+    firsts = [value for value in (limits.at_least, min(values, default=None)) if value is not None]
+    lasts = [value for value in (limits.at_most, max(values, default=None)) if value is not None]
     return max(firsts, default=None), (min(lasts) + 1 if lasts else None)
 
 

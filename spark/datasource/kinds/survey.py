@@ -16,7 +16,7 @@ from spark.datasource.brokers import live
 from spark.datasource.brokers.positions import GroupPosition, SurveyedPositions, find_positions
 from spark.datasource.columns.batches import plan_rows, record_batch, rows_to_columns, unpack_rows
 from spark.datasource.kinds.groups import groups_row
-from spark.datasource.kinds.heads import EXACT, HEADS_PER_TASK, Question, ask, sort_positions
+from spark.datasource.kinds.heads import EXACT, HEADS_PER_TASK, HeadQuery, ask, sort_positions
 from spark.datasource.partitions import RowsPartition, chunks
 from spark.datasource.pushdown import NarrowedReader
 from spark.datasource.schema import GROUPS, HEADS, SURVEY
@@ -35,7 +35,7 @@ class SurveyPartition(InputPartition):
     """The questions of one task to one broker, and the known columns of each question's position."""
 
     broker: str
-    questions: tuple[Question, ...]
+    queries: tuple[HeadQuery, ...]
     known: tuple[Facts, ...]
 
 
@@ -48,17 +48,17 @@ class SurveyReader(NarrowedReader):
         """Survey the brokers and return the tasks. Raises SurveyError, ClientError, TimeoutError."""
         found = live.run(self._options, lambda engine: find_positions(engine, self._options, self._pushed))
         known = facts_of(found)
-        rows, questions = sort_positions(found)
+        rows, queries = sort_positions(found)
         partitions = plan_rows(
             self._schema, [survey_row(known[row[:4]], row) for row in rows], self._options.max_rows_per_partition
         )
         size = min(HEADS_PER_TASK, self._options.max_rows_per_partition)
-        for broker, asked in questions.items():
+        for broker, broker_queries in queries.items():
             # Sorting brings groups that wait at the same message together. A task asks once for all of its groups.
-            asked.sort(key=lambda question: question.position.region)
+            broker_queries.sort(key=lambda query: query.position.region)
             partitions += [
-                SurveyPartition(broker, tuple(part), tuple(known[key_of(question.position)] for question in part))
-                for part in chunks(asked, size)
+                SurveyPartition(broker, tuple(part), tuple(known[key_of(query.position)] for query in part))
+                for part in chunks(broker_queries, size)
             ]
         return partitions
 
@@ -67,8 +67,8 @@ class SurveyReader(NarrowedReader):
         if isinstance(partition, RowsPartition):
             yield from unpack_rows(partition.data)
         elif isinstance(partition, SurveyPartition):
-            broker, questions = partition.broker, partition.questions
-            heads = live.run(self._options, lambda engine: ask(engine, broker, questions))
+            broker, queries = partition.broker, partition.queries
+            heads = live.run(self._options, lambda engine: ask(engine, broker, queries))
             rows = [survey_row(facts, head) for facts, head in zip(partition.known, heads, strict=True)]
             yield record_batch(self._schema, rows_to_columns(self._schema, rows))
 

@@ -80,7 +80,7 @@ class StoreDirReader(NarrowedReader):
         self._kind, self._path = kind, options.path
         self.exact, self.narrowing = _PUSHED[kind]
         if kind == BACKLOG:
-            self._pushed = _asked_by_options(options)
+            self._pushed = _option_limits(options)
 
     def partitions(self) -> list[InputPartition]:
         """Read the store's queues and return the tasks. Raises StoreFileError, OptionError, DataLossError."""
@@ -203,7 +203,7 @@ class StoreDirReader(NarrowedReader):
         wanted = row_filter(self._options, self._pushed)
         codes = self._tags_codes()
         for number, region in enumerate(regions):
-            decoder = RecordDecoder(region.topic, region.broker, region.queue_id, arrow, mark=reader.mark)
+            decoder = RecordDecoder(region.topic, region.broker, region.queue_id, arrow, manifest=reader.manifest)
             damaged: list[Damage] = []
             units = _units_of(reader, region, packed[number] if packed else None)
             rows = np.flatnonzero(StoreQueue.is_message(units))
@@ -221,7 +221,7 @@ class StoreDirReader(NarrowedReader):
     ) -> Iterator[pa.RecordBatch]:
         arrow = arrow_schema(self._schema)
         for number, region in enumerate(regions):
-            decoder = RecordDecoder(region.topic, region.broker, region.queue_id, arrow, mark=reader.mark)
+            decoder = RecordDecoder(region.topic, region.broker, region.queue_id, arrow, manifest=reader.manifest)
             units = _units_of(reader, region, packed[number] if packed else None)
             is_message = StoreQueue.is_message(units)
             given = np.full(len(units), _UNKNOWN, backlog.UNIT)
@@ -245,19 +245,19 @@ class StoreDirReader(NarrowedReader):
 
     def _tags_codes(self) -> npt.NDArray[np.int64] | None:
         """Return the hashes of the requested tags; None for all tags."""
-        values = self._pushed.wanted("tag").values
+        values = self._pushed.filter_of("tag").values
         if values is None:
             return None
         return np.array([java_hash(tag) for tag in values if isinstance(tag, str)], np.int64)
 
 
-def _asked_by_options(options: Options) -> Pushed:
+def _option_limits(options: Options) -> Pushed:
     """Return the limits of store times that `from` and `to` set."""
-    asked, pushed = row_filter(options, Pushed()), Pushed()
-    if asked.stored_from_ms is not None:
-        pushed = pushed.also("stored_at", ColumnFilter(at_least=asked.stored_from_ms * 1_000))
-    if asked.stored_to_ms is not None:
-        pushed = pushed.also("stored_at", ColumnFilter(at_most=asked.stored_to_ms * 1_000 - 1))
+    limits, pushed = row_filter(options, Pushed()), Pushed()
+    if limits.stored_from_ms is not None:
+        pushed = pushed.also("stored_at", ColumnFilter(at_least=limits.stored_from_ms * 1_000))
+    if limits.stored_to_ms is not None:
+        pushed = pushed.also("stored_at", ColumnFilter(at_most=limits.stored_to_ms * 1_000 - 1))
     return pushed
 
 

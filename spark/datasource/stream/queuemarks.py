@@ -17,7 +17,7 @@ from spark.datasource.brokers.topicqueues import Ends, TopicQueues, topic_broker
 from spark.datasource.stream.offsets import Mark, QueueAt
 from spark.datasource.stream.plan import Restart, explain
 
-Question = tuple[MessageQueue, int]
+QueuePosition = tuple[MessageQueue, int]
 """A queue, and the queue offset to ask about."""
 Checked = dict[MessageQueue, tuple[QueueAt, Ends]]
 """The position whose last message was found in place, and the ends of the queue at that time, by queue."""
@@ -27,7 +27,7 @@ Checked = dict[MessageQueue, tuple[QueueAt, Ends]]
 class Answers:
     """The answers of brokers. Questions to brokers that do not know the request are missing."""
 
-    heads: dict[Question, FirstUnconsumed] = field(default_factory=dict)
+    heads: dict[QueuePosition, FirstUnconsumed] = field(default_factory=dict)
     away: dict[str, str] = field(default_factory=dict)
     """The brokers that did not answer, with the error."""
 
@@ -44,33 +44,33 @@ class Answers:
         return Ends(head.min_offset, head.max_offset)
 
 
-async def ask_messages(engine: ClientEngine, asked: Iterable[Question]) -> Answers:
-    """Ask which messages are at queue offsets. Each broker answers in the order of its questions."""
+async def ask_messages(engine: ClientEngine, positions: Iterable[QueuePosition]) -> Answers:
+    """Ask which messages are at queue offsets. Each broker answers in the order of its positions."""
     answers = Answers()
-    by_broker: dict[str, dict[Question, None]] = {}
-    for question in asked:
-        by_broker.setdefault(question[0].broker_name, {})[question] = None
+    by_broker: dict[str, dict[QueuePosition, None]] = {}
+    for position in positions:
+        by_broker.setdefault(position[0].broker_name, {})[position] = None
 
-    async def ask(broker: str, asked: list[Question]) -> None:
-        queries = [FirstUnconsumedQuery(queue.topic, queue.queue_id, offset) for queue, offset in asked]
+    async def ask(broker: str, positions: list[QueuePosition]) -> None:
+        queries = [FirstUnconsumedQuery(queue.topic, queue.queue_id, offset) for queue, offset in positions]
         try:
-            answers.heads.update(zip(asked, await Backlog(engine).first_unconsumed(broker, queries), strict=True))
+            answers.heads.update(zip(positions, await Backlog(engine).first_unconsumed(broker, queries), strict=True))
         except NotServedError:
             pass
         except ClientError as error:
             answers.away[broker] = str(error)
 
-    await asyncio.gather(*(ask(broker, list(questions)) for broker, questions in by_broker.items()))
+    await asyncio.gather(*(ask(broker, list(positions)) for broker, positions in by_broker.items()))
     return answers
 
 
-def questions(
+def queried_positions(
     starts: Mapping[MessageQueue, QueueAt],
     found: TopicQueues,
     ends: Mapping[MessageQueue, QueueAt],
     checked: Checked,
-) -> Iterator[Question]:
-    """Yield the questions for a batch, first the ones about its ends.
+) -> Iterator[QueuePosition]:
+    """Yield the positions to ask about for a batch, first the ones about its ends.
 
     If a queue is made again in the meantime, the later question about its start shows that.
     """
@@ -139,12 +139,12 @@ async def explain_all(
         raise BrokerUnavailableError(min(firsts.away))
     restarts = {}
     for queue in queues:
-        at, later = starts[queue], None
+        at, newer_offset = starts[queue], None
         head = firsts.heads.get((queue, found.ends[queue].first))
         if at.last is not None and at.last.stored_at_ms is not None:
-            later = await Offsets(engine).search_offset(queue, at.last.stored_at_ms + 1)
+            newer_offset = await Offsets(engine).search_offset(queue, at.last.stored_at_ms + 1)
         mark = answers.mark(queue, at.next - 1)
-        restarts[queue] = explain(at, found.ends[queue], None if head is None else _mark(head), mark, later)
+        restarts[queue] = explain(at, found.ends[queue], None if head is None else _mark(head), mark, newer_offset)
     return restarts
 
 

@@ -57,13 +57,13 @@ from spark.datasource.stream.queuemarks import (
     explain_all,
     find_hidden,
     find_suspects,
-    questions,
+    queried_positions,
 )
 
 log = logger("spark.stream")
 
-LOOKS_MAX: Final = 5
-LOOK_AGAIN_S: Final = 0.2
+SURVEYS_MAX: Final = 5
+SURVEY_PAUSE_S: Final = 0.2
 """The pause between two surveys. If there is nothing to read, Spark itself asks again after 10 ms, and each survey
 connects to all brokers."""
 EXPLANATIONS_MAX: Final = 3
@@ -141,7 +141,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     async def _next(self, engine: ClientEngine, starts: StreamOffsets, rows_max: int | None) -> StreamOffsets:
         """Survey the queues until there is something to read, LOOKS_MAX times at most. Spark asks again at once."""
-        for _ in range(LOOKS_MAX):
+        for _ in range(SURVEYS_MAX):
             try:
                 plan = await self._plan(engine, starts, rows_max)
             except ClientError as error:
@@ -152,7 +152,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 report_losses(plan.losses, is_failure=self._options.fail_on_data_loss)
                 if plan.ends != starts or self._target is not None:
                     return plan.ends
-            await asyncio.sleep(LOOK_AGAIN_S)
+            await asyncio.sleep(SURVEY_PAUSE_S)
         return starts
 
     async def _plan(self, engine: ClientEngine, starts: StreamOffsets, rows_max: int | None) -> Plan:
@@ -167,7 +167,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             while True:
                 evidence.hidden = {}
                 plan = plan_batch(starts, found, evidence, self._target, rows_max=rows_max, turn=self._turn)
-                answers = await ask_messages(engine, questions(starts, found, plan.ends, self._checked))
+                answers = await ask_messages(engine, queried_positions(starts, found, plan.ends, self._checked))
                 if not answers.away:
                     break
                 for broker, reason in answers.away.items():

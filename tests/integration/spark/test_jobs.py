@@ -211,13 +211,13 @@ def test_a_run_of_the_scheduler_is_the_one_it_claimed(
     run: Callable[..., int], connection: Connection, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = Runs(connection)
-    asked, _ = runs.request("lag_report", window_start=None, window_end=NOON, trigger="schedule")
-    assert run("--run", str(asked.id), "--attempt", "1") == 3
+    broker_queries, _ = runs.request("lag_report", window_start=None, window_end=NOON, trigger="schedule")
+    assert run("--run", str(broker_queries.id), "--attempt", "1") == 3
     assert "is queued in attempt 0" in capsys.readouterr().err
-    runs.claim(asked.id)
+    runs.claim(broker_queries.id)
     assert run() == 3, "one run of a job at a time"
     assert "another run of lag_report is running" in capsys.readouterr().err
-    assert run("--run", str(asked.id), "--attempt", "1") == 0
+    assert run("--run", str(broker_queries.id), "--attempt", "1") == 0
     assert last_run(connection)["trigger"] == "schedule"
     other, _ = runs.request("backlog_profile", window_start=None, window_end=NOON, trigger="manual")
     assert run("--run", str(other.id)) == 3

@@ -200,7 +200,7 @@ async def report(stack: Stack, *arguments: str) -> Any:
     command = [sys.executable, "-m", "gantry.cli", "report", *arguments, "--json", "--data", str(stack.directory)]
     process = await asyncio.create_subprocess_exec(*command, stdout=-1, stderr=-1)
     out, error = await process.communicate()
-    assert process.returncode == 0, f"{error.decode()}\n{stack.said()}"
+    assert process.returncode == 0, f"{error.decode()}\n{stack.printed()}"
     return json.loads(out)
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from spark import lagsamples
 from spark.laghistory import read_history
-from spark.lagsamples import SCHEMA, last_looks, read_samples, samples_frame
+from spark.lagsamples import SCHEMA, last_looked_at, read_samples, samples_frame
 from spark.postgres import Connection, connect
 from tests.support.postgres import PostgresServer
 from tests.support.sampleblocks import SampleTable, millis, sample_of_one
@@ -140,12 +140,12 @@ def test_a_report_knows_when_its_brokers_were_looked_at_last(connection: Connect
     read_at = dict.fromkeys(("broker-a", "broker-b"), NOON + timedelta(seconds=50))
     gap = timedelta(seconds=10)
     # The round of 45 s is too close, and broker-b did not answer in the one before.
-    assert last_looks(connection, read_at, samples=samples, gap=gap) == {
+    assert last_looked_at(connection, read_at, samples=samples, gap=gap) == {
         "broker-a": NOON + timedelta(seconds=30),
         "broker-b": NOON + timedelta(seconds=15),
     }
     unknown = samples.set_column(8, SCHEMA.field("looked_at"), pa.nulls(samples.num_rows, SCHEMA.field(8).type))
-    assert last_looks(connection, read_at, samples=unknown, gap=gap) == {}
+    assert last_looked_at(connection, read_at, samples=unknown, gap=gap) == {}
 
 
 def test_of_too_many_the_last_of_each_step_is_read(

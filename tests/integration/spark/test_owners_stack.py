@@ -94,8 +94,8 @@ async def test_a_paused_group_is_behind_since_its_first_message_and_its_client_i
             stack.wait_for, lambda: (history(client)[-1]["lag_seconds"] or 0) > 11, "to see it behind", timeout_s=60
         )
         first = client.get("/v1/topics/HALTED/queues/broker-a/0/messages", params={"offset": "3", "limit": 1}).json()
-        asked = client.post("/v1/reports/lag_report/runs", json={})
-        run = await asyncio.to_thread(finished, client, stack, asked.json()["id"])
+        broker_queries = client.post("/v1/reports/lag_report/runs", json={})
+        run = await asyncio.to_thread(finished, client, stack, broker_queries.json()["id"])
         assert (run["status"], run["error"]) == ("succeeded", None)
         rows = client.get("/v1/reports/lag_report/rows", params={"group": "HALTING"}).json()["items"]
         page = client.get("/v1/reports/lag_report/runs/latest/html").text

@@ -67,9 +67,9 @@ def test_a_report_that_is_asked_for_is_made_and_shown(stack: Stack) -> None:
     with stack.http() as client:
         prepare(client)
         oldest = client.get("/v1/topics/LAGGED/queues/broker-a/0/messages", params={"offset": "4", "limit": 1}).json()
-        asked = client.post("/v1/reports/lag_report/runs", json={})
-        assert asked.status_code == 202, asked.text
-        run = finished(client, stack, asked.json()["id"])
+        broker_queries = client.post("/v1/reports/lag_report/runs", json={})
+        assert broker_queries.status_code == 202, broker_queries.text
+        run = finished(client, stack, broker_queries.json()["id"])
         assert (run["status"], run["error"], run["trigger"], run["attempt"]) == ("succeeded", None, "manual", 1)
         assert run["rows"] == 2
         rows = client.get("/v1/reports/lag_report/rows", params={"level": "topic"}).json()["items"]
@@ -124,8 +124,8 @@ def _go_over_an_objective(stack: Stack, url: str) -> None:
         assert client.post(f"/v1/webhooks/{made['id']}/deliveries").status_code == 202
         objective = client.put("/v1/groups/OVER/objective", json={"max_lag_messages": 5})
         assert objective.status_code == 201, objective.text
-        asked = client.post("/v1/reports/lag_report/runs", json={}).json()["id"]
-        assert finished(client, stack, asked)["status"] == "succeeded"
+        broker_queries = client.post("/v1/reports/lag_report/runs", json={}).json()["id"]
+        assert finished(client, stack, broker_queries)["status"] == "succeeded"
 
 
 def test_a_topic_that_nobody_reads_has_a_throughput(stack: Stack) -> None:
@@ -138,8 +138,8 @@ def test_a_topic_that_nobody_reads_has_a_throughput(stack: Stack) -> None:
         stack.wait_for(lambda: sampled(0), "to sample a topic")
         send(client, "UNREAD", 7)
         stack.wait_for(lambda: sampled(7), "to sample what came")
-        asked = client.post("/v1/reports/throughput_rollup/runs", json={})
-        run = finished(client, stack, asked.json()["id"], job="throughput_rollup")
+        broker_queries = client.post("/v1/reports/throughput_rollup/runs", json={})
+        run = finished(client, stack, broker_queries.json()["id"], job="throughput_rollup")
         assert (run["status"], run["error"]) == ("succeeded", None)
     with psycopg.connect(stack.facts["postgres"]) as connection:
         found = connection.execute(

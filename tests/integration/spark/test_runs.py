@@ -166,8 +166,8 @@ def test_what_was_stopped_does_not_count(runs: Runs) -> None:
 
 def test_people_come_first(runs: Runs) -> None:
     scheduled = queue(runs)
-    asked, _ = runs.request("lag_report", window_start=None, window_end=NOON + timedelta(1), trigger="manual")
-    assert [waiting.run.id for waiting in runs.queued()] == [asked.id, scheduled.id]
+    broker_queries, _ = runs.request("lag_report", window_start=None, window_end=NOON + timedelta(1), trigger="manual")
+    assert [waiting.run.id for waiting in runs.queued()] == [broker_queries.id, scheduled.id]
 
 
 def test_silence_is_noticed(runs: Runs, connection: Connection) -> None:

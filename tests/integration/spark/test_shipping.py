@@ -14,8 +14,8 @@ def test_the_packages_are_importable_from_the_archive(tmp_path):
     names = zipfile.ZipFile(archive).namelist()
     assert {"gantry/__init__.py", "gantry/model/record.py", "spark/__init__.py", "spark/shipping.py"} <= set(names)
     assert not [name for name in names if "__pycache__" in name or not name.startswith(("gantry/", "spark/"))]
-    asked = "import spark.shipping, gantry.model.record as r; print(spark.shipping.__file__, r.__file__)"
-    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {archive!r}); {asked}"]
+    broker_queries = "import spark.shipping, gantry.model.record as r; print(spark.shipping.__file__, r.__file__)"
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {archive!r}); {broker_queries}"]
     said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60).stdout
     assert said.split() == [f"{archive}/spark/shipping.py", f"{archive}/gantry/model/record.py"]
 

@@ -45,21 +45,21 @@ def planned(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(SurveyReader, "real_read", SurveyReader.read, raising=False)
     monkeypatch.setattr(SurveyReader, "read", read)
 
-    def plan(known: int, asked: int) -> None:
+    def plan(known: int, broker_queries: int) -> None:
         partitions = plan_rows(SURVEY, [row(number) for number in range(known)], 3)
-        partitions += [Asking(100 + number) for number in range(asked)]
+        partitions += [Asking(100 + number) for number in range(broker_queries)]
         monkeypatch.setattr(SurveyReader, "partitions", lambda self: partitions)
 
     return plan
 
 
 @pytest.mark.parametrize(("known", "asked"), [(0, 0), (4, 0), (0, 1), (7, 4)])
-def test_few_are_looked_up_without_spark(planned, known: int, asked: int) -> None:
-    planned(known, asked)
+def test_few_are_looked_up_without_spark(planned, known: int, broker_queries: int) -> None:
+    planned(known, broker_queries)
     found = start_survey(OPTIONS).result(10)
     assert found.left == []
     table = found.table(None)
-    assert table["queue_id"].to_pylist() == [*range(known), *range(100, 100 + asked)]
+    assert table["queue_id"].to_pylist() == [*range(known), *range(100, 100 + broker_queries)]
     assert table.schema.names == SURVEY.fieldNames()
 
 

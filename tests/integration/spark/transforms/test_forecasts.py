@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.integration.spark.transforms.lagworld import World
-from tests.support.forecasts import Foretold, judge
+from tests.support.forecasts import ForecastOutcome, judge
 
 SEED = 20261121
 DRAINS_OF_EACH = 100
@@ -107,7 +107,7 @@ def drains():
 
 
 @pytest.fixture(scope="module")
-def foretold(spark, drains):
+def outcomes(spark, drains):
     world = World()
     for group, drain in drains.items():
         for queue in range(drain.queues):
@@ -118,14 +118,16 @@ def foretold(spark, drains):
             world.queue(group, queue, broker=broker, high=high, committed=committed, head={"age": 60}, samples=samples)
     report = world.report(spark)
     return {
-        group: Foretold(drain.true_s, *(report.topic(group)[f"drain_eta_{name}s"] for name in ("", "low_", "high_")))
+        group: ForecastOutcome(
+            drain.true_s, *(report.topic(group)[f"drain_eta_{name}s"] for name in ("", "low_", "high_"))
+        )
         for group, drain in drains.items()
     }
 
 
 @pytest.mark.parametrize("is_young", [False, True])
-def test_nine_of_ten_ends_lie_in_an_interval_that_is_no_wider_than_it_has_to_be(foretold, is_young):
-    made = [one for group, one in foretold.items() if group.startswith("young") == is_young]
+def test_nine_of_ten_ends_lie_in_an_interval_that_is_no_wider_than_it_has_to_be(outcomes, is_young):
+    made = [one for group, one in outcomes.items() if group.startswith("young") == is_young]
     found = judge(made)
     assert len(made) == 500
     assert found.within >= 0.9, found

@@ -29,9 +29,9 @@ def test_filters_of_exact_columns_are_taken_and_combined():
     filters = [EqualTo(("topic",), "A"), In(("topic",), ("A", "B", None)), LessThan(("queue_id",), 4)]
     pushed, left = push_down(filters, exact=("topic", "queue_id"))
     assert left == []
-    assert pushed.wanted("topic") == ColumnFilter(frozenset({"A"}))
+    assert pushed.filter_of("topic") == ColumnFilter(frozenset({"A"}))
     assert [pushed.passes("queue_id", number) for number in (0, 3, 4)] == [True, True, False]
-    assert (pushed.wanted("group"), pushed.passes("group", None)) == (EVERYTHING, True)
+    assert (pushed.filter_of("group"), pushed.passes("group", None)) == (EVERYTHING, True)
 
 
 def test_filters_of_narrowing_columns_are_used_and_returned():
@@ -79,7 +79,7 @@ def test_filters_that_can_not_be_pushed_down_stay_with_spark(one):
 )
 def test_times_are_compared_to_the_microsecond(one, wanted):
     pushed, left = push_down([one], exact=("stored_at",))
-    assert (pushed.wanted("stored_at"), left) == (wanted, [])
+    assert (pushed.filter_of("stored_at"), left) == (wanted, [])
     assert not pushed.passes("stored_at", None)
 
 

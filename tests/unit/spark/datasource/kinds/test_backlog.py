@@ -60,8 +60,8 @@ async def test_units_come_in_as_many_answers_as_necessary(engine, answer, transp
         ("g", "T", "a", 0, 90)
     }
     assert [row["stored_at"].timestamp() for row in rows] == list(range(4, 10))
-    asked = [dict(request.ext_fields) for request in transport.sent(RequestCode.GANTRY_UNITS)]
-    assert [(one["offset"], one["maxUnits"]) for one in asked] == [("4", "6"), ("7", "3")]
+    broker_queries = [dict(request.ext_fields) for request in transport.sent(RequestCode.GANTRY_UNITS)]
+    assert [(one["offset"], one["maxUnits"]) for one in broker_queries] == [("4", "6"), ("7", "3")]
 
 
 async def test_trimmed_units_are_rows_without_numbers(engine, answer):

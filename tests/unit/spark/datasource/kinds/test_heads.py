@@ -14,7 +14,7 @@ from spark.datasource.brokers.positions import GroupPosition, SurveyedPositions
 from spark.datasource.brokers.survey import Survey
 from spark.datasource.filters import ALL, TagFilter
 from spark.datasource.kinds import heads
-from spark.datasource.kinds.heads import Question, ask, head_row, sort_positions
+from spark.datasource.kinds.heads import HeadQuery, ask, head_row, sort_positions
 from spark.datasource.schema import HEADS
 from tests.support.scriptedpeer import ok, refuse
 
@@ -81,8 +81,8 @@ async def test_a_head_and_the_tags_after_it(engine, broker, transport):
     ]  # fmt: skip
     broker["tags"] = {400: "B", 800: "not this one"}
     wanted = TagFilter.of_expression("TAG", "A")
-    questions = [Question(position(), wanted, is_filter_known=True), Question(position(group="h"), wanted, True)]
-    rows = [as_dict(row) for row in await ask(engine, "a", questions)]
+    queries = [HeadQuery(position(), wanted, is_filter_known=True), HeadQuery(position(group="h"), wanted, True)]
+    rows = [as_dict(row) for row in await ask(engine, "a", queries)]
     assert [row["group"] for row in rows] == ["g", "h"]
     expected = {
         "filter": "A", "first_offset": 5, "first_physical_offset": 500, "first_stored_at": 7, "expires_at": 70,
@@ -102,12 +102,12 @@ async def test_a_head_and_the_tags_after_it(engine, broker, transport):
 async def test_one_queue_without_an_answer_does_not_affect_the_others(engine, broker):
     broker["heads"]["T"] = FirstUnconsumedResult(min_offset=0, max_offset=10, scanned_to=10)
     sql = TagFilter.of_expression("SQL92", "a > 1")
-    questions = [
-        Question(position(topic="Gone"), ALL, is_filter_known=False),
-        Question(position(), sql, is_filter_known=True),
-        Question(position(), ALL, is_filter_known=False),
+    queries = [
+        HeadQuery(position(topic="Gone"), ALL, is_filter_known=False),
+        HeadQuery(position(), sql, is_filter_known=True),
+        HeadQuery(position(), ALL, is_filter_known=False),
     ]
-    rows = [as_dict(row) for row in await ask(engine, "a", questions)]
+    rows = [as_dict(row) for row in await ask(engine, "a", queries)]
     assert [row["error"] for row in rows] == ["no such topic", sql.error, None]
     assert [row["first_offset"] for row in rows] == [None, None, None]
     assert [row["filter"] for row in rows] == [None, "a > 1", None]
@@ -116,17 +116,17 @@ async def test_one_queue_without_an_answer_does_not_affect_the_others(engine, br
 
 async def test_a_broker_without_the_requests_is_reported(engine, broker, transport):
     transport.scripts["a:10911"] = {}
-    (row,) = [as_dict(one) for one in await ask(engine, "a", [Question(position(), ALL, is_filter_known=False)])]
+    (row,) = [as_dict(one) for one in await ask(engine, "a", [HeadQuery(position(), ALL, is_filter_known=False)])]
     assert row["error"] == "broker a does not know request 900002, so it can't say"
     assert (row["first_offset"], row["tags"], row["tags_examined"], row["broker_now"]) == (None, None, None, None)
     transport.down("a:10911")
-    (row,) = [as_dict(one) for one in await ask(engine, "a", [Question(position(), ALL, is_filter_known=False)])]
+    (row,) = [as_dict(one) for one in await ask(engine, "a", [HeadQuery(position(), ALL, is_filter_known=False)])]
     assert row["error"] == "broker a: a:10911: connection refused"
 
 
 def test_a_message_that_came_after_planning_is_no_head():
     late = FirstUnconsumed(0, 20, 10, 5, 5, 0, 5, 5, False, None, 99)
-    row = as_dict(head_row(Question(position(), ALL, is_filter_known=True), late))
+    row = as_dict(head_row(HeadQuery(position(), ALL, is_filter_known=True), late))
     assert (row["first_offset"], row["first_stored_at"], row["error"]) == (None, None, None)
 
 
@@ -139,8 +139,8 @@ def test_only_unknown_values_are_requested():
         position(11),
         position(3, end=None),
     ]
-    rows, questions = sort_positions(SurveyedPositions(Survey({}, Metadata(), ["g"]), positions))
-    assert [one.position for one in questions["a"]] == [position(4)]
+    rows, queries = sort_positions(SurveyedPositions(Survey({}, Metadata(), ["g"]), positions))
+    assert [one.position for one in queries["a"]] == [position(4)]
     assert [as_dict(row)["error"] for row in rows] == [
         None,
         "the group has never committed an offset of this queue",
@@ -153,11 +153,11 @@ def test_only_unknown_values_are_requested():
 
 def test_a_filter_of_too_many_tags_is_not_sent():
     wanted = TagFilter("…", tuple(range(heads.TAGS_CODES_MAX + 1)))
-    assert "at most" in (Question(position(), wanted, is_filter_known=True).error or "")
+    assert "at most" in (HeadQuery(position(), wanted, is_filter_known=True).error or "")
 
 
 async def test_a_broker_that_takes_too_long_is_reported(engine, broker, transport, monkeypatch):
     monkeypatch.setattr(heads, "HEADS_TIMEOUT_MS", 500)
     transport.latency_s["a:10911"] = 1.0
-    rows = [as_dict(row) for row in await ask(engine, "a", [Question(position(), ALL, is_filter_known=False)])]
+    rows = [as_dict(row) for row in await ask(engine, "a", [HeadQuery(position(), ALL, is_filter_known=False)])]
     assert [row["error"] for row in rows] == ["broker a: no answer within 500 ms"]

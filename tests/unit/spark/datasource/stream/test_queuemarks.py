@@ -1,4 +1,4 @@
-"""The questions to brokers about queues, and the conclusions from their answers."""
+"""The queries to brokers about queues, and the conclusions from their answers."""
 
 import pytest
 from structlog.testing import capture_logs
@@ -16,8 +16,8 @@ from spark.datasource.dataloss import DataLossError, Loss, report_losses
 from spark.datasource.options import read_options
 from spark.datasource.pushdown import Pushed
 from spark.datasource.stream.offsets import Mark, QueueAt
-from spark.datasource.stream.queuemarks import Answers, ask_messages, find_hidden, find_suspects, questions
-from tests.support.scriptedpeer import Deed, Script, ScriptedCluster, ok, refuse
+from spark.datasource.stream.queuemarks import Answers, ask_messages, find_hidden, find_suspects, queried_positions
+from tests.support.scriptedpeer import Script, ScriptedCluster, ScriptedOutcome, ok, refuse
 
 A, B = (MessageQueue("T", "broker-a", number) for number in range(2))
 ANY = Mark(0)
@@ -34,16 +34,16 @@ def test_a_batch_requests_unknown_marks_only() -> None:
     found = TopicQueues({A: Ends(0, 9), B: Ends(0, 7)}, readable={PLACE: frozenset({0, 1})})
     ends = {A: QueueAt(9, first=5), B: QueueAt(7, last=last)}
     # The end is requested first: a queue created again between both answers shows at its start.
-    assert list(questions(starts, found, ends, {})) == [(A, 8), (A, 4), (B, 6)]
+    assert list(queried_positions(starts, found, ends, {})) == [(A, 8), (A, 4), (B, 6)]
     checked = {queue: (starts[queue], held) for queue, held in found.ends.items()}
-    assert list(questions(starts, found, ends, checked)) == [(A, 8), (A, 4)]
+    assert list(queried_positions(starts, found, ends, checked)) == [(A, 8), (A, 4)]
     found.ends[A], found.readable[PLACE] = Ends(5, 9), frozenset({0})
     # The last message read may be gone; queue 1 left the topic.
     del found.ends[B]
-    assert list(questions(starts, found, ends, checked)) == [(A, 8), (B, 7)]
+    assert list(queried_positions(starts, found, ends, checked)) == [(A, 8), (B, 7)]
     found.stand_ins.add(PLACE)
     found.readable.clear()
-    assert list(questions(starts, found, ends, {})) == []
+    assert list(queried_positions(starts, found, ends, {})) == []
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ async def test_brokers_without_the_request_and_unreachable_brokers(
 ) -> None:
     cluster.topic("T", "broker-a", "broker-b", "broker-c")
 
-    def heads(request: RemotingCommand) -> Deed:
+    def heads(request: RemotingCommand) -> ScriptedOutcome:
         queries = FirstUnconsumedQueries.decode(request.body_bytes).queries
         found = [
             FirstUnconsumedResult(queue_offset=each.offset, physical_offset=7, min_offset=0, max_offset=9)
