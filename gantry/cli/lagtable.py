@@ -39,9 +39,9 @@ def print_lag(rows: Sequence[dict[str, Any]]) -> None:
     columns = ["verdict", "group", "topic", *queue_cell, "messages", "behind", "since", "gone_in", "deleted_in"]
     late = [row for row in ordered if row["verdict"] != "OK"]
     ok_rows = ordered[len(late) :]
-    shown = [*late, *ok_rows[:OK_ROWS_MAX]]
+    listed = [*late, *ok_rows[:OK_ROWS_MAX]]
     print_table(
-        columns, [_lag_cells(row, has_queues=has_queues) for row in shown], empty="there are no groups to report on"
+        columns, [_lag_cells(row, has_queues=has_queues) for row in listed], empty="there are no groups to report on"
     )
     if len(ok_rows) > OK_ROWS_MAX:
         print(f"and {len(ok_rows) - OK_ROWS_MAX:,} more rows are OK: the page and --json show all rows")

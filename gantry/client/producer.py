@@ -54,7 +54,7 @@ from gantry.remoting.command import RemotingCommand
 from gantry.remoting.errors import LocalProtocolError, RequestFailedError
 
 # Errors that end a send before or between its attempts.
-_NOWHERE_TO_SEND = (NoRouteError, BrokerUnavailableError, NotWritableError, BrokerError, NoAnswerError)
+_NOT_SENT_ERRORS = (NoRouteError, BrokerUnavailableError, NotWritableError, BrokerError, NoAnswerError)
 
 SendCallback = Callable[[SendResult | None, SendError | None], None]
 
@@ -242,7 +242,7 @@ class Producer:
         """
         try:
             info = await self._targets.publish_info(topic, timeout_ms=self._settings.send_timeout_ms)
-        except _NOWHERE_TO_SEND as error:
+        except _NOT_SENT_ERRORS as error:
             raise send_error(error) from None
         if not info.ordering_queues:
             raise send_error(NotWritableError(topic, is_transient=False))
@@ -253,7 +253,7 @@ class Producer:
             info = await self._targets.publish_info(prepared.topic, timeout_ms=self._settings.send_timeout_ms)
             target = await self._targets.find(prepared.topic, info, choice, last_broker=None)
             await self._engine.invoke_one_way(target.address, self._request(prepared, target.queue, one_way=True))
-        except _NOWHERE_TO_SEND as error:
+        except _NOT_SENT_ERRORS as error:
             raise send_error(error) from None
 
     async def _prepare(self, message: Message, ordering_key: str | None) -> EncodedSend:
@@ -313,7 +313,7 @@ class Producer:
                     raise send_error(error, outcomes[:-1])
                 if refused is not None and refused.refresh_route:
                     info = await targets.refreshed(topic, info, timeout_ms=left_ms)
-        except _NOWHERE_TO_SEND as error:
+        except _NOT_SENT_ERRORS as error:
             raise send_error(error, outcomes) from None
 
     async def _attempt(

@@ -118,8 +118,10 @@ class SendTargets:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await self._engine.publish_info(topic)
         except TimeoutError:
-            asked = self._engine.name_servers.current
-            raise RequestTimeoutError(asked, f"no route to topic {topic} in {timeout_ms} ms", sent=False) from None
+            name_server = self._engine.name_servers.current
+            raise RequestTimeoutError(
+                name_server, f"no route to topic {topic} in {timeout_ms} ms", sent=False
+            ) from None
 
     async def refreshed(self, topic: str, info: PublishInfo, *, timeout_ms: int) -> PublishInfo:
         """Return a newer publish info, or the known one if no name server answers.

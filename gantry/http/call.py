@@ -79,9 +79,9 @@ def read_problem(status: int, headers: Mapping[str, str], content: bytes) -> Gan
     try:
         problem = msgspec.json.decode(content, type=Problem)
     except msgspec.DecodeError:
-        shown = content[:200].decode("utf-8", "replace").strip()
+        text = content[:200].decode("utf-8", "replace").strip()
         problem = Problem(
-            "about:blank", "No problem body", status, shown or f"HTTP {status}", retryable=status in (502, 503)
+            "about:blank", "No problem body", status, text or f"HTTP {status}", retryable=status in (502, 503)
         )
     seconds = headers.get("retry-after", "")
     return GantryProblem(problem, retry_after_ms=int(seconds) * 1_000 if seconds.isdecimal() else None)

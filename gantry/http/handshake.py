@@ -70,7 +70,7 @@ async def open_stream(
         StreamClosedError: It said goodbye at once.
         GantryProtocolError: Something else answered.
     """
-    shown = url.partition("?")[0]  # The query has the ticket, which errors must not show.
+    url_without_query = url.partition("?")[0]  # The query has the ticket, which errors must not show.
     try:
         socket = await connect(
             url,
@@ -87,15 +87,17 @@ async def open_stream(
         lower = {name.lower(): value for name, value in answer.headers.raw_items()}
         raise read_problem(answer.status_code, lower, bytes(answer.body or b"")) from None
     except (OSError, EOFError, ProxyError, InvalidProxy) as error:
-        raise GantryConnectionError(f"{shown} can't be reached: {error}", outcome=NOT_STORED) from error
+        raise GantryConnectionError(f"{url_without_query} can't be reached: {error}", outcome=NOT_STORED) from error
     except (InvalidHandshake, InvalidURI, ConnectionClosed) as error:
-        raise GantryProtocolError(f"{shown} is no stream: {error}") from error
+        raise GantryProtocolError(f"{url_without_query} is no stream: {error}") from error
     try:
         async with asyncio.timeout(timeout_s):
             return socket, await _receive_welcome(socket, coding, client_name)
     except (ConnectionClosed, TimeoutError) as error:
         await socket.close()
-        raise GantryConnectionError(f"{shown} ended before its welcome: {error}", outcome=NOT_STORED) from error
+        raise GantryConnectionError(
+            f"{url_without_query} ended before its welcome: {error}", outcome=NOT_STORED
+        ) from error
     except GantryError:
         await socket.close()
         raise

@@ -45,8 +45,8 @@ def shorten_value(value: object) -> str:
     """
     if isinstance(value, (str, bytes, bytearray)):
         value = value[: _VALUE_SHOWN_MAX + 1]
-    shown = repr(value.decode("utf-8", "backslashreplace") if isinstance(value, (bytes, bytearray)) else value)
-    return shown if len(shown) <= _VALUE_SHOWN_MAX else shown[:_VALUE_SHOWN_MAX] + "…"
+    text = repr(value.decode("utf-8", "backslashreplace") if isinstance(value, (bytes, bytearray)) else value)
+    return text if len(text) <= _VALUE_SHOWN_MAX else text[:_VALUE_SHOWN_MAX] + "…"
 
 
 class InvalidNameError(InvalidValueError):

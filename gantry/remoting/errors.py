@@ -41,8 +41,8 @@ class HeaderError(RemotingError):
     """The ext field `field` (its name on the wire) is missing or has a wrong value."""
 
     def __init__(self, field: str, value: str | None, reason: str) -> None:
-        shown = "is missing" if value is None else f"= {_shorten(value)}"
-        super().__init__(f"header field {field} {shown}: {reason}")
+        value_text = "is missing" if value is None else f"= {_shorten(value)}"
+        super().__init__(f"header field {field} {value_text}: {reason}")
         self.field = field
         self.value = value
         self.reason = reason

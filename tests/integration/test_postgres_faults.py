@@ -292,7 +292,7 @@ def test_a_stack_with_an_external_database(own_postgres: PostgresServer) -> None
         # All services restart while the database is away: messages flow, and the key is still known.
         own_postgres.stop()
         stack.start()
-        assert "starting without" in stack.said()
+        assert "starting without" in stack.printed()
         with messages_flow(stack):
             admin_is_refused_in_time(client)
             own_postgres.start()

@@ -71,7 +71,7 @@ def test_it_is_ready_in_time_and_stops_cleanly() -> None:
         assert not (stack.directory / "stack.json").exists()
         assert not list(stack.directory.glob("broker-*/abort")), "a broker did not stop cleanly"
         assert not (stack.directory / "postgres" / "postmaster.pid").exists()
-        assert "is killed" not in stack.said()
+        assert "is killed" not in stack.printed()
 
         key = (stack.directory / "api-key").read_text()
         stack.start()
@@ -97,7 +97,7 @@ def test_stack_json_is_what_the_contract_says(stack: Stack) -> None:
 
 
 def test_the_printed_lines_work_as_they_are(stack: Stack) -> None:
-    lines = [line.strip() for line in stack.said().splitlines() if line.strip().startswith("curl ")]
+    lines = [line.strip() for line in stack.printed().splitlines() if line.strip().startswith("curl ")]
     assert len(lines) == 3
     said = [subprocess.run(line, shell=True, capture_output=True, text=True, check=True).stdout for line in lines]
     assert '"outcome":"stored"' in said[1].replace(" ", "")
@@ -123,8 +123,8 @@ def test_without_a_scheduler() -> None:
 def test_a_scheduler_that_is_killed_is_started_again(stack: Stack) -> None:
     old = stack.pid_of("scheduler")
     os.kill(old, signal.SIGKILL)
-    stack.wait_for(lambda: "scheduler was ended by SIGKILL: restarting it" in stack.said(), "to notice")
-    stack.wait_for(lambda: "scheduler is up again" in stack.said(), "to start it again")
+    stack.wait_for(lambda: "scheduler was ended by SIGKILL: restarting it" in stack.printed(), "to notice")
+    stack.wait_for(lambda: "scheduler is up again" in stack.printed(), "to start it again")
     assert stack.pid_of("scheduler") != old
 
 
@@ -136,7 +136,7 @@ def test_a_killed_process_is_restarted(stack: Stack, name: str) -> None:
         before = send(client, topic, "before")
         old = stack.pid_of(name)
         os.kill(old, signal.SIGKILL)
-        stack.wait_for(lambda: f"{name} was ended by SIGKILL: restarting it" in stack.said(), "to notice")
+        stack.wait_for(lambda: f"{name} was ended by SIGKILL: restarting it" in stack.printed(), "to notice")
         stack.wait_for(lambda: name in str(stack.facts["processes"]) and stack.pid_of(name) != old, "to start it again")
         send(client, topic, "after")
         assert bodies(client, topic) == ["before", "after"]
@@ -175,8 +175,8 @@ def test_a_broker_that_has_lost_its_store_is_not_started_on_an_empty_one() -> No
             make_topic(client, "T")
             send(client, "T", "kept")
             store.rename(moved)
-            stack.wait_for(lambda: "broker-a ended with code 3 and is not restarted" in stack.said(), "to notice")
-            assert f"the store's folder was moved or removed: {store}" in stack.said()
+            stack.wait_for(lambda: "broker-a ended with code 3 and is not restarted" in stack.printed(), "to notice")
+            assert f"the store's folder was moved or removed: {store}" in stack.printed()
             send(client, "T", "elsewhere", broker="broker-b")
         assert {"broker-b", "gateway-0", "namesrv-0"} <= {process["name"] for process in stack.facts["processes"]}
         assert "broker-a" not in {process["name"] for process in stack.facts["processes"]}
@@ -263,9 +263,9 @@ def test_a_service_that_can_not_start_is_quoted(tmp_path: Path) -> None:
         (stack.directory / "namesrv.toml").write_text("no_such_setting = 1\n")
         stack.launch()
         assert stack.wait() == 1
-        assert "namesrv-0 did not start: namesrv: " in stack.said()
-        assert "no_such_setting" in stack.said()
-        assert "Traceback" not in stack.said()
+        assert "namesrv-0 did not start: namesrv: " in stack.printed()
+        assert "no_such_setting" in stack.printed()
+        assert "Traceback" not in stack.printed()
     finally:
         stack.remove()
 
@@ -289,15 +289,15 @@ def test_a_lost_key_file_is_created_again_and_the_old_key_stays_valid() -> None:
         key_file = stack.directory / "api-key"
         key_file.unlink()
         os.kill(stack.pid_of("broker-a"), signal.SIGKILL)
-        stack.wait_for(lambda: "broker-a is up again" in stack.said(), "to start it again")
+        stack.wait_for(lambda: "broker-a is up again" in stack.printed(), "to start it again")
         assert stack.facts["api_key"] == old
-        assert "was missing" not in stack.said()
+        assert "was missing" not in stack.printed()
         assert stack.terminate() == 0
         stack.start()
         new = stack.facts["api_key"]
         assert new == key_file.read_text().strip() != old
-        assert new in stack.said()
-        assert f"{key_file} was missing, so this API key is a new one" in stack.said()
+        assert new in stack.printed()
+        assert f"{key_file} was missing, so this API key is a new one" in stack.printed()
         with stack.http() as client:
             for key in (old, new):
                 assert client.get("/v1/keys", headers={"Authorization": f"Bearer {key}"}).status_code == 200
@@ -310,20 +310,20 @@ def test_only_a_second_ctrl_c_kills() -> None:
         os.kill(hanging, signal.SIGSTOP)
         for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             os.kill(stack.pid, number)
-            stack.wait_for(lambda: "stopping" in stack.said(), "to stop")
-        stack.wait_for(lambda: "press Ctrl-C again" in stack.said(), "to take note")
+            stack.wait_for(lambda: "stopping" in stack.printed(), "to stop")
+        stack.wait_for(lambda: "press Ctrl-C again" in stack.printed(), "to take note")
         os.kill(stack.pid, signal.SIGTERM)
         os.kill(hanging, signal.SIGCONT)
         assert stack.wait() == 0
-        assert "kill" not in stack.said().replace("to kill all services", "")
+        assert "kill" not in stack.printed().replace("to kill all services", "")
         assert not list(stack.directory.glob("broker-*/abort")), "a broker did not stop cleanly"
         stack.start()
         os.kill(stack.pid_of("gateway-0"), signal.SIGSTOP)
         os.kill(stack.pid, signal.SIGINT)
-        stack.wait_for(lambda: stack.said().count("press Ctrl-C again") == 2, "to take note")
+        stack.wait_for(lambda: stack.printed().count("press Ctrl-C again") == 2, "to take note")
         os.kill(stack.pid, signal.SIGINT)
         assert stack.wait() == 0
-        assert "killing all services" in stack.said()
+        assert "killing all services" in stack.printed()
 
 
 def test_a_hanging_service_does_not_delay_the_stop() -> None:
@@ -332,7 +332,7 @@ def test_a_hanging_service_does_not_delay_the_stop() -> None:
         began = time.monotonic()
         assert stack.terminate() == 0
         assert time.monotonic() - began < STOPPED_WITHIN_S + 2
-        assert "namesrv-0 did not stop" in stack.said()
+        assert "namesrv-0 did not stop" in stack.printed()
 
 
 def test_a_stale_pid_file_of_postgres_is_no_obstacle() -> None:

@@ -38,7 +38,7 @@ SMALL: Mapping[str, Any] = {
 }
 
 
-class NobodyThere:
+class UnreachableClient:
     """A client that reaches no name server."""
 
     async def invoke(self, address: str, command: RemotingCommand, *, timeout_ms: int) -> RemotingCommand:
@@ -59,7 +59,7 @@ class BrokerUnit:
         self.settings = BrokerSettings(**{**SMALL, **settings})
         self.flush_is_stuck = False
         self.readers: list[Worker] = [InlineWorker()]
-        self._client = client or NobodyThere()
+        self._client = client or UnreachableClient()
         self._features = features
         self._tasks: list[asyncio.Task[Any]] = []
 
@@ -188,4 +188,4 @@ def pull_header(topic: str = "T", offset: int = 0, **changes: Any) -> PullMessag
     return PullMessageHeader(topic=topic, queue_offset=offset, **{**values, **changes})
 
 
-__all__ = ["IDENTITY", "BrokerUnit", "NobodyThere", "SendMessageHeader", "pull_header", "send_header"]
+__all__ = ["IDENTITY", "BrokerUnit", "SendMessageHeader", "UnreachableClient", "pull_header", "send_header"]

@@ -16,7 +16,7 @@ from gantry.remoting.codes import ResponseCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.errors import ConnectionLostError, HeaderError, LocalProtocolError, RequestTimeoutError
 
-ECHO, LATER, SLOW, ONE_WAY, WRONG, BROKEN, SILENT, ASK_BACK, BIG, RAW = range(1, 11)
+ECHO, DEFERRED, SLOW, ONE_WAY, WRONG, BROKEN, SILENT, ASK_BACK, BIG, RAW = range(1, 11)
 TIMEOUT_MS = 5_000
 
 
@@ -34,27 +34,27 @@ class Service:
     def __init__(self) -> None:
         self.waiting: list[tuple[Channel, RemotingCommand]] = []
         self.one_ways: list[RemotingCommand] = []
-        self._asked = asyncio.Event()
+        self._arrived = asyncio.Event()
 
-    async def asked(self, count: int) -> None:
+    async def wait_for_requests(self, count: int) -> None:
         """Wait until `count` requests wait for `answer_all`."""
         while len(self.waiting) < count:
-            self._asked.clear()
-            await self._asked.wait()
+            self._arrived.clear()
+            await self._arrived.wait()
 
     def handlers(self) -> dict[int, Callable[[Channel, RemotingCommand], Reply | Awaitable[Reply]]]:
         """Return the handlers by request code."""
         return {
-            ECHO: self.echo, LATER: self.later, SLOW: self.slow, ONE_WAY: self.one_way, WRONG: self.wrong,
+            ECHO: self.echo, DEFERRED: self.deferred, SLOW: self.slow, ONE_WAY: self.one_way, WRONG: self.wrong,
             BROKEN: self.broken, SILENT: self.silent, ASK_BACK: self.ask_back, BIG: self.big, RAW: self.raw,
         }  # fmt: skip
 
     def echo(self, channel: Channel, request: RemotingCommand) -> Reply:
         return RemotingCommand.response_to(request, 0, body=request.body, ext=request.ext_fields)
 
-    def later(self, channel: Channel, request: RemotingCommand) -> Reply:
+    def deferred(self, channel: Channel, request: RemotingCommand) -> Reply:
         self.waiting.append((channel, request))
-        self._asked.set()
+        self._arrived.set()
         return None
 
     def answer_all(self) -> None:
@@ -120,10 +120,10 @@ class ChannelSuite:
     async def test_answers_may_come_later_and_in_any_order(self, link: Linker, service: Service):
         server, client, _ = await link(service.handlers())
         requests = [
-            asyncio.ensure_future(client.request(RemotingCommand.request(LATER, body=b"%d" % i), TIMEOUT_MS))
+            asyncio.ensure_future(client.request(RemotingCommand.request(DEFERRED, body=b"%d" % i), TIMEOUT_MS))
             for i in range(10)
         ]
-        await service.asked(10)
+        await service.wait_for_requests(10)
         assert [channel.in_flight_count for channel in server.channels] == [10]
 
         service.answer_all()
@@ -199,7 +199,7 @@ class ChannelSuite:
         _, client, _ = await link(service.handlers())
 
         with pytest.raises(RequestTimeoutError, match="no answer in time") as caught:
-            await client.request(RemotingCommand.request(LATER), 50)
+            await client.request(RemotingCommand.request(DEFERRED), 50)
         assert caught.value.sent
         service.answer_all()
 
@@ -215,8 +215,8 @@ class ChannelSuite:
 
     async def test_requests_fail_when_the_server_goes(self, link: Linker, service: Service):
         server, client, _ = await link(service.handlers())
-        request = asyncio.ensure_future(client.request(RemotingCommand.request(LATER), TIMEOUT_MS))
-        await service.asked(1)
+        request = asyncio.ensure_future(client.request(RemotingCommand.request(DEFERRED), TIMEOUT_MS))
+        await service.wait_for_requests(1)
 
         service.waiting[0][0].close("test")
 
@@ -232,9 +232,9 @@ class ChannelSuite:
     async def test_an_answer_given_before_the_close_arrives(self, link: Linker, service: Service):
         server, client, _ = await link(service.handlers())
         request = asyncio.ensure_future(
-            client.request(RemotingCommand.request(LATER, body=bytes(1_000_000)), TIMEOUT_MS)
+            client.request(RemotingCommand.request(DEFERRED, body=bytes(1_000_000)), TIMEOUT_MS)
         )
-        await service.asked(1)
+        await service.wait_for_requests(1)
         channel = service.waiting[0][0]
 
         service.answer_all()

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 
-class Foretold(NamedTuple):
+class ForecastOutcome(NamedTuple):
     """The true end of a backlog and the forecast for it, in seconds from the report on; None if nothing was forecast."""
 
     true_s: float
@@ -22,7 +22,7 @@ class Foretold(NamedTuple):
         )
 
     @property
-    def place(self) -> float:
+    def position(self) -> float:
         """Return the position of the true end in the interval: 0 at its lower end, 1 at its upper one."""
         if self.low_s is None or self.high_s is None:
             return 0.0
@@ -45,10 +45,10 @@ class Judgement(NamedTuple):
     unbounded: int
 
 
-def judge(forecasts: Iterable[Foretold]) -> Judgement:
+def judge(forecasts: Iterable[ForecastOutcome]) -> Judgement:
     """Return the accuracy of the forecasts."""
     made = list(forecasts)
-    first, _, third = statistics.quantiles([one.place for one in made], n=4, method="inclusive")
+    first, _, third = statistics.quantiles([one.position for one in made], n=4, method="inclusive")
     return Judgement(
         within=sum(one.is_within for one in made) / len(made),
         width=1 / (third - first) if third > first else math.inf,

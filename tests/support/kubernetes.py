@@ -41,7 +41,7 @@ class ApiServer:
                 self.end_headers()
                 self.wfile.write(data)
 
-            def log_message(self, *said: object) -> None:
+            def log_message(self, *args: object) -> None:
                 """Print nothing: requests in a test's output would hide its assertions."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

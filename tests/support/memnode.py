@@ -146,10 +146,10 @@ class Node:
         else:
             content = bytearray(self.synced)
         pages = self._dirty_pages()
-        mood = rng.below(4)  # Nothing got out, everything did, or each page by itself (twice as likely).
+        fate = rng.below(4)  # Nothing got out, everything did, or each page by itself (twice as likely).
         for page, writes in pages.items():
             first, second = (
-                (0, 0) if mood == 0 else (len(writes), len(writes)) if mood == 1 else self._choose(rng, len(writes))
+                (0, 0) if fate == 0 else (len(writes), len(writes)) if fate == 1 else self._choose(rng, len(writes))
             )
             before = page * PAGE_BYTES
             border = before + SECTOR_BYTES * rng.below(PAGE_BYTES // SECTOR_BYTES + 1)

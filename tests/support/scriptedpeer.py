@@ -18,8 +18,8 @@ from gantry.remoting.errors import ConnectError, ConnectionLostError, RequestFai
 from gantry.runtime.clock import SystemClock
 
 # The outcome of a request: a response, an error of the transport, or None for no answer at all.
-Deed = RemotingCommand | RequestFailedError | None
-Script = Callable[[RemotingCommand], Deed]
+ScriptedOutcome = RemotingCommand | RequestFailedError | None
+Script = Callable[[RemotingCommand], ScriptedOutcome]
 
 
 def ok(request: RemotingCommand, *, ext: Mapping[str, str] | None = None, body: bytes | None = None) -> RemotingCommand:
@@ -36,7 +36,7 @@ def in_turn(*scripts: Script) -> Script:
     """Return a script that takes one step per request, and repeats the last step."""
     left = list(scripts)
 
-    def answer(request: RemotingCommand) -> Deed:
+    def answer(request: RemotingCommand) -> ScriptedOutcome:
         script = left.pop(0) if len(left) > 1 else left[0]
         return script(request)
 
@@ -85,13 +85,13 @@ class ScriptedTransport:
                 if address not in self.scripts:
                     raise ConnectError(address, "connection refused")
                 script = self.scripts[address].get(command.code, refuse(ResponseCode.REQUEST_CODE_NOT_SUPPORTED))
-                deed = script(request)
-                if deed is None:
+                outcome = script(request)
+                if outcome is None:
                     await asyncio.sleep(timeout_ms)
-                if isinstance(deed, RequestFailedError):
-                    raise deed
-                assert isinstance(deed, RemotingCommand)
-                return decode_frame(encode_frame(deed)[4:])
+                if isinstance(outcome, RequestFailedError):
+                    raise outcome
+                assert isinstance(outcome, RemotingCommand)
+                return decode_frame(encode_frame(outcome)[4:])
         except TimeoutError:
             raise RequestTimeoutError(address, "no answer in time", sent=True) from None
 
@@ -158,7 +158,7 @@ class ScriptedCluster:
             tuple(self.registered[broker] for broker in brokers),
         )
 
-    def _route(self, request: RemotingCommand) -> Deed:
+    def _route(self, request: RemotingCommand) -> ScriptedOutcome:
         topic = request.ext_fields["topic"]
         route = self.routes.get(topic)
         if route is None:
@@ -167,7 +167,7 @@ class ScriptedCluster:
             )
         return ok(request, body=TopicRouteData(route).encode())
 
-    def _cluster(self, request: RemotingCommand) -> Deed:
+    def _cluster(self, request: RemotingCommand) -> ScriptedOutcome:
         return ok(request, body=ClusterInfo(self.registered, {"C": tuple(self.registered)}).encode())
 
 
@@ -191,9 +191,9 @@ class ScriptedPeer:
 
     def _handle(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         self.requests.append(request)
-        deed = self._scripts.get(request.code, refuse(ResponseCode.REQUEST_CODE_NOT_SUPPORTED))(request)
-        if isinstance(deed, ConnectionLostError):
+        outcome = self._scripts.get(request.code, refuse(ResponseCode.REQUEST_CODE_NOT_SUPPORTED))(request)
+        if isinstance(outcome, ConnectionLostError):
             channel.abort("the script breaks the connection")
             return None
-        assert not isinstance(deed, RequestFailedError), "a socket can't do that"
-        return deed
+        assert not isinstance(outcome, RequestFailedError), "a socket can't do that"
+        return outcome

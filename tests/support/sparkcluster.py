@@ -53,8 +53,8 @@ class Cluster:
         with contextlib.ExitStack() as stack:
             master = ["master.Master", "--host", LOOPBACK, "--port", "0", "--webui-port", "0"]
             rest = {"SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false"}
-            said = stack.enter_context(self._daemon("master", master, rest, r"Starting Spark master at (\S+)"))
-            self.master = said[1]
+            match = stack.enter_context(self._daemon("master", master, rest, r"Starting Spark master at (\S+)"))
+            self.master = match[1]
             worker = ["worker.Worker", "--host", LOOPBACK, "--cores", "2", "--memory", "1g", "--webui-port", "0"]
             # A time zone far from UTC, and a folder without our code.
             elsewhere = {"TZ": "Asia/Tokyo", "SPARK_WORKER_DIR": str(self._folder / "work")}
@@ -78,11 +78,11 @@ class Cluster:
             )
         try:
             deadline = time.monotonic() + READY_TIMEOUT_S
-            while (said := re.search(ready, log.read_text())) is None:
+            while (match := re.search(ready, log.read_text())) is None:
                 assert process.poll() is None, f"the {name} ended: {log.read_text()}"
                 assert time.monotonic() < deadline, f"the {name} is not ready: {log.read_text()}"
                 time.sleep(0.1)
-            yield said
+            yield match
         finally:
             process.terminate()
             process.wait(STOP_TIMEOUT_S)

@@ -113,8 +113,8 @@ class Stack:
         deadline = time.monotonic() + timeout_s
         while not condition():
             assert self._process is not None
-            assert self._process.poll() is None, f"gantry up ended: {self.said()}"
-            assert time.monotonic() < deadline, f"waited {timeout_s} s for the stack {what}: {self.said()}"
+            assert self._process.poll() is None, f"gantry up ended: {self.printed()}"
+            assert time.monotonic() < deadline, f"waited {timeout_s} s for the stack {what}: {self.printed()}"
             time.sleep(0.05)
 
     def http(self, *, timeout_s: float = 30.0) -> httpx.Client:
@@ -122,7 +122,7 @@ class Stack:
         headers = {"Authorization": f"Bearer {facts['api_key']}"}
         return httpx.Client(base_url=facts["http"], headers=headers, timeout=timeout_s, trust_env=False)
 
-    def said(self) -> str:
+    def printed(self) -> str:
         """Return what the stack printed on the terminal."""
         return self.output.read_text()
 

@@ -11,7 +11,7 @@ from gantry.remoting.bodies.offsets import ConsumerOffsetWrapper
 from gantry.remoting.bodies.queuestates import QueueState, QueueStates
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
-from tests.support.scriptedpeer import Deed, ScriptedCluster, ok, refuse
+from tests.support.scriptedpeer import ScriptedCluster, ScriptedOutcome, ok, refuse
 
 
 class SurveyedBroker:
@@ -49,23 +49,23 @@ class SurveyedBroker:
         """Set a group's committed offset."""
         self.committed.setdefault(f"{topic}@{group}", {})[queue_id] = offset
 
-    def _offsets(self, request: RemotingCommand) -> Deed:
+    def _offsets(self, request: RemotingCommand) -> ScriptedOutcome:
         return ok(request, body=ConsumerOffsetWrapper(offset_table=self.committed).encode())
 
-    def _topics(self, request: RemotingCommand) -> Deed:
+    def _topics(self, request: RemotingCommand) -> ScriptedOutcome:
         table = {name: TopicConfig(name, queues, queues) for name, queues in self.topics.items()}
         return ok(request, body=TopicConfigSerializeWrapper(topic_config_table=table).encode())
 
-    def _groups(self, request: RemotingCommand) -> Deed:
+    def _groups(self, request: RemotingCommand) -> ScriptedOutcome:
         return ok(request, body=SubscriptionGroupWrapper(subscription_group_table=self.groups).encode())
 
-    def _connections(self, request: RemotingCommand) -> Deed:
+    def _connections(self, request: RemotingCommand) -> ScriptedOutcome:
         found = self.connections.get(request.ext_fields["consumerGroup"])
         if found is None:
             return refuse(ResponseCode.CONSUMER_NOT_ONLINE)(request)
         return ok(request, body=found.encode())
 
-    def _states(self, request: RemotingCommand) -> Deed:
+    def _states(self, request: RemotingCommand) -> ScriptedOutcome:
         topic = request.ext_fields["topic"]
         if topic not in self.topics:
             return refuse(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")(request)

@@ -34,14 +34,14 @@ class Received:
         return self.headers["webhook-id"]
 
 
-Deed = int | Callable[[Received], Awaitable[int]]
+ScriptedAnswer = int | Callable[[Received], Awaitable[int]]
 
 
 @dataclass
 class Receiver:
-    """An HTTP server on loopback; `deeds` are the statuses of its first answers, then it answers 204."""
+    """An HTTP server on loopback; `answers` are the statuses of its first answers, then it answers 204."""
 
-    deeds: list[Deed] = field(default_factory=list)
+    answers: list[ScriptedAnswer] = field(default_factory=list)
     received: list[Received] = field(default_factory=list)
     tls: Any = None
 
@@ -70,11 +70,11 @@ class Receiver:
             headers = {name.lower(): value for name, _, value in lines}
             body = await reader.readexactly(int(headers["content-length"]))
             request = Received(headers, body)
-            deed = self.deeds.pop(0) if self.deeds else 204
+            answer = self.answers.pop(0) if self.answers else 204
             async with self._news:
                 self.received.append(request)
                 self._news.notify_all()
-            status = deed if isinstance(deed, int) else await deed(request)
+            status = answer if isinstance(answer, int) else await answer(request)
             writer.write(b"HTTP/1.1 %d X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % status)
             await writer.drain()
         except (ConnectionError, asyncio.IncompleteReadError):

@@ -77,7 +77,7 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerPlace:
+class BrokerEntry:
     """The address and the store folder of a broker, as listed in stack.json."""
 
     name: str
@@ -112,10 +112,10 @@ class Layout:
         return f"http://{self._advertised(GATEWAY_PORT + self._options.port_base)}"
 
     @property
-    def brokers(self) -> list[BrokerPlace]:
+    def brokers(self) -> list[BrokerEntry]:
         """The brokers in order: broker-a, broker-b, …."""
         return [
-            BrokerPlace(
+            BrokerEntry(
                 name=name,
                 address=self._advertised(self._broker_port(index)),
                 store=self.data / name,

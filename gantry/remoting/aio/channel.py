@@ -21,7 +21,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from gantry.remoting.aio.endpoint import NOWHERE, Endpoint, socket_address
+from gantry.remoting.aio.endpoint import NO_ADDRESS, Endpoint, socket_address
 from gantry.remoting.aio.limits import MIB
 from gantry.remoting.aio.pending import PendingRequests
 from gantry.remoting.aio.tls import TLS_HANDSHAKE_BYTE, TlsMode, TlsPipe
@@ -163,7 +163,7 @@ class Channel(asyncio.Protocol):
         self.closed = False
         self.close_reason = ""
         self.in_flight_count = 0
-        self.peer = self.local = NOWHERE
+        self.peer = self.local = NO_ADDRESS
 
     def __repr__(self) -> str:
         return f"<Channel {self.local} to {self.peer}{' closed' if self.closed else ''}>"

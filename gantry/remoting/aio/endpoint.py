@@ -131,13 +131,13 @@ class Endpoint:
         log.error("a request's task failed", endpoint=self.name, exc_info=error)
 
 
-NOWHERE: Final = Address("", 0)
+NO_ADDRESS: Final = Address("", 0)
 
 
 def socket_address(name: Any) -> Address:
     """Return the socket name that a transport reports as an Address, or NOWHERE if it is not an IP address."""
     if not isinstance(name, tuple) or len(name) < 2:
-        return NOWHERE
+        return NO_ADDRESS
     ip = str(name[0])
     # On a socket that listens on IPv6 too, the address of an IPv4 peer has this prefix.
     return Address(ip[7:] if ip.startswith("::ffff:") and "." in ip else ip, int(name[1]))

@@ -35,7 +35,7 @@ def backlog(engine, cluster) -> Backlog:
 @pytest.fixture
 def broker(transport):
     """Sets the script of broker a."""
-    return lambda code, deed: transport.at("a:10911", {code: deed})
+    return lambda code, outcome: transport.at("a:10911", {code: outcome})
 
 
 def answered(request, heads):

@@ -28,14 +28,14 @@ from gantry.model.route import BrokerData, QueueData, TopicRoute
 from gantry.remoting import errors as wire
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
-from tests.support.scriptedpeer import Deed, Script, in_turn, ok, refuse
+from tests.support.scriptedpeer import Script, ScriptedOutcome, in_turn, ok, refuse
 
 SEND = RequestCode.SEND_MESSAGE_V2
 BATCH = RequestCode.SEND_BATCH_MESSAGE
 MESSAGE = Message("T", b"hello", {"TAGS": "A"})
 
 
-def store(request: RemotingCommand) -> Deed:
+def store(request: RemotingCommand) -> ScriptedOutcome:
     count = len(decode_batch(request.body_bytes)) if request.code == BATCH else 1
     ids = ",".join(f"{number:032X}" for number in range(count))
     return ok(request, ext={"msgId": ids, "queueId": request.ext_fields["e"], "queueOffset": "7"})
@@ -45,7 +45,7 @@ def fail(error: wire.RequestFailedError) -> Script:
     return lambda request: error
 
 
-def silence(request: RemotingCommand) -> Deed:
+def silence(request: RemotingCommand) -> ScriptedOutcome:
     return None
 
 
@@ -142,7 +142,7 @@ async def test_a_send_stored_by_its_last_attempt_is_stored(producer, brokers, tr
 
 @pytest.mark.parametrize("code", [10, 11, 12])
 async def test_a_less_durably_stored_message_is_returned_and_not_retried(producer, brokers, transport, code):
-    def script(request: RemotingCommand) -> Deed:
+    def script(request: RemotingCommand) -> ScriptedOutcome:
         ext = {"msgId": "0" * 32, "queueId": request.ext_fields["e"], "queueOffset": "7"}
         return RemotingCommand.response_to(request, code, ext=ext)
 

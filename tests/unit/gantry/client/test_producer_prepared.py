@@ -9,14 +9,14 @@ from gantry.model.batch import decode_batch, encode_batch
 from gantry.model.message import MessageQueue
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
-from tests.support.scriptedpeer import Deed, ok, refuse
+from tests.support.scriptedpeer import ScriptedOutcome, ok, refuse
 
 SEND, BATCH = RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
 ONE = EncodedSend(SEND, "T", b"hello", "UNIQ_KEY\x01ID1\x02", 0, 0, ("ID1",))
 TWO = EncodedSend(BATCH, "T", encode_batch([(0, b"a", b"x\x011\x02"), (0, b"b", b"")]), "", 0, 0, ("ID1", "ID2"))
 
 
-def store(request: RemotingCommand) -> Deed:
+def store(request: RemotingCommand) -> ScriptedOutcome:
     ids = ",".join(f"{number:032X}" for number in range(2 if request.code == BATCH else 1))
     return ok(request, ext={"msgId": ids, "queueId": request.ext_fields["e"], "queueOffset": "7"})
 

@@ -7,7 +7,7 @@ import pytest
 from gantry.remoting.bodies import ConsumerIdList, HeartbeatData
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
-from tests.support.scriptedpeer import Deed, ScriptedCluster, ScriptedTransport, ok, refuse
+from tests.support.scriptedpeer import ScriptedCluster, ScriptedOutcome, ScriptedTransport, ok, refuse
 
 
 class GroupBrokers:
@@ -39,17 +39,17 @@ class GroupBrokers:
                 },
             )
 
-    def _beat(self, broker: str, request: RemotingCommand) -> Deed:
+    def _beat(self, broker: str, request: RemotingCommand) -> ScriptedOutcome:
         beat = HeartbeatData.decode(request.body_bytes)
         for consumer in beat.consumers:
             self.members[broker][consumer.group_name].add(beat.client_id)
         return ok(request)
 
-    def _leave(self, broker: str, request: RemotingCommand) -> Deed:
+    def _leave(self, broker: str, request: RemotingCommand) -> ScriptedOutcome:
         self.members[broker][request.ext_fields["consumerGroup"]].discard(request.ext_fields["clientID"])
         return ok(request)
 
-    def _list(self, broker: str, request: RemotingCommand) -> Deed:
+    def _list(self, broker: str, request: RemotingCommand) -> ScriptedOutcome:
         ids = [*self.members[broker][request.ext_fields["consumerGroup"]], *self.foreign]
         if not ids:
             return refuse(ResponseCode.SYSTEM_ERROR, "no consumer for this group")(request)
@@ -59,14 +59,14 @@ class GroupBrokers:
         ext = request.ext_fields
         return ext["consumerGroup"], ext["topic"], broker, int(ext["queueId"])
 
-    def _committed(self, broker: str, request: RemotingCommand) -> Deed:
+    def _committed(self, broker: str, request: RemotingCommand) -> ScriptedOutcome:
         assert request.ext_fields["setZeroIfNotFound"] == "false"
         offset = self.committed.get(self._key(broker, request))
         if offset is None:
             return refuse(ResponseCode.QUERY_NOT_FOUND, "not found")(request)
         return ok(request, ext={"offset": str(offset)})
 
-    def _commit(self, broker: str, request: RemotingCommand) -> Deed:
+    def _commit(self, broker: str, request: RemotingCommand) -> ScriptedOutcome:
         self.committed[self._key(broker, request)] = int(request.ext_fields["commitOffset"])
         return ok(request)
 

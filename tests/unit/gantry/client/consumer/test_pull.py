@@ -13,7 +13,7 @@ from gantry.model.record import encode_record
 from gantry.model.route import BrokerData, QueueData, TopicRoute
 from gantry.remoting.codes import RequestCode
 from gantry.remoting.command import RemotingCommand
-from tests.support.scriptedpeer import Deed, ok, refuse
+from tests.support.scriptedpeer import ScriptedOutcome, ok, refuse
 
 PULL = RequestCode.PULL_MESSAGE
 QUEUE = MessageQueue("T", "a", 1)
@@ -159,7 +159,7 @@ async def test_offsets_are_asked_of_the_master(consumer, groups, transport):
 
 @pytest.mark.parametrize(("answer", "expected"), [("1700", 1700), ("-1", None)])
 async def test_the_earliest_store_time_may_be_missing(consumer, transport, answer, expected):
-    def script(request: RemotingCommand) -> Deed:
+    def script(request: RemotingCommand) -> ScriptedOutcome:
         return ok(request, ext={"timestamp": answer})
 
     transport.at("a:10911", {RequestCode.GET_EARLIEST_MSG_STORETIME: script})

@@ -19,7 +19,7 @@ from services.gateway.usecases.reading.read import FETCHES_AT_ONCE, read_records
 from services.gateway.views.offsets import group_offset_view
 from services.gateway.views.page import page_view
 from services.gateway.views.reads import queue_read_view, queue_view
-from tests.support.scriptedpeer import Deed, in_turn, ok, refuse
+from tests.support.scriptedpeer import ScriptedOutcome, in_turn, ok, refuse
 
 QUEUE = MessageQueue("T", "a", 0)
 HOST = Address("127.0.0.1", 10911)
@@ -33,7 +33,7 @@ def record(offset: int, body: bytes = b"body", *, tag: str = "AA", whole: bool =
     return encode_message(message, whole_record_crc=whole)
 
 
-def pulled(request: RemotingCommand, code: int, next_offset: int, body: bytes = b"") -> Deed:
+def pulled(request: RemotingCommand, code: int, next_offset: int, body: bytes = b"") -> ScriptedOutcome:
     ext = {"suggestWhichBrokerId": "0", "nextBeginOffset": str(next_offset), "minOffset": "0", "maxOffset": "9"}
     return RemotingCommand.response_to(request, code, ext=ext, body=body)
 
@@ -42,7 +42,7 @@ def found(*records: bytes, next_offset: int):
     return lambda request: pulled(request, ResponseCode.SUCCESS, next_offset, b"".join(records))
 
 
-def nothing(request: RemotingCommand) -> Deed:
+def nothing(request: RemotingCommand) -> ScriptedOutcome:
     return pulled(request, ResponseCode.PULL_NOT_FOUND, int(request.ext_fields["queueOffset"]))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from gantry.model.sampleblock import Kind, decode_block
 from services.gateway.usecases.sampling.blocks import FULL_EVERY_MS, STATE_EVERY_MS, BlockWriter
-from spark.lagblocks import looked_of
+from spark.lagblocks import block_content
 from tests.support.sampleblocks import figures, sample_of_one, served
 
 START_MS = 1_700_000_000_000
@@ -34,7 +34,7 @@ class Reader:
 
     def read(self, plan):
         base = None if plan.based_at_ms is None else self.fulls[plan.based_at_ms]
-        looked = looked_of(decode_block(plan.data), plan.kind, at_ms=plan.at_ms, base=base)
+        looked = block_content(decode_block(plan.data), plan.kind, at_ms=plan.at_ms, base=base)
         if plan.kind is Kind.FULL:
             self.fulls[plan.at_ms] = looked
         assert plan.queues == len(looked.queue_ids)
@@ -75,9 +75,11 @@ def test_the_first_block_is_full_and_later_ones_have_changes(reader):
 def test_every_kind_of_block_has_the_connections(reader):
     def read(plan):
         base = (
-            None if plan.based_at_ms is None else looked_of(decode_block(bases[plan.based_at_ms]), Kind.FULL, at_ms=0)
+            None
+            if plan.based_at_ms is None
+            else block_content(decode_block(bases[plan.based_at_ms]), Kind.FULL, at_ms=0)
         )
-        looked = looked_of(decode_block(plan.data), plan.kind, at_ms=plan.at_ms, base=base)
+        looked = block_content(decode_block(plan.data), plan.kind, at_ms=plan.at_ms, base=base)
         return {group: is_served for (group, _), is_served in served(looked).items()}
 
     seen = {"YES": True, "NO": False, "MAYBE": None}

@@ -20,12 +20,12 @@ from services.gateway.turns import Turns
 from services.gateway.usecases.configs.presence import RowState
 from services.gateway.usecases.sending.batchcall import FREE_MESSAGES_MAX
 from services.gateway.views.sends import outcome_counts, result_views, single_view
-from tests.support.scriptedpeer import Deed, Script, ok, refuse
+from tests.support.scriptedpeer import Script, ScriptedOutcome, ok, refuse
 
 SEND, BATCH = RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
 
 
-def store(request: RemotingCommand) -> Deed:
+def store(request: RemotingCommand) -> ScriptedOutcome:
     count = len(decode_batch(request.body_bytes)) if request.code == BATCH else 1
     ids = ",".join(f"{number:032X}" for number in range(count))
     return ok(request, ext={"msgId": ids, "queueId": request.ext_fields["e"], "queueOffset": "7"})
@@ -143,7 +143,7 @@ async def test_answers_of_brokers_become_outcomes(sending, two_brokers, metrics,
 
 
 async def test_less_durable_than_requested_is_unknown_with_an_offset(sending, two_brokers):
-    def late(request: RemotingCommand) -> Deed:
+    def late(request: RemotingCommand) -> ScriptedOutcome:
         answer = store(request)
         answer.code = ResponseCode.FLUSH_DISK_TIMEOUT
         return answer
@@ -215,7 +215,7 @@ async def test_messages_after_a_frame_of_unknown_outcome_are_held_back(sending, 
 
 
 async def test_a_frame_refused_for_one_message_is_sent_message_by_message(sending, two_brokers, transport):
-    def picky(request: RemotingCommand) -> Deed:
+    def picky(request: RemotingCommand) -> ScriptedOutcome:
         if b"bad" in request.body_bytes:
             return refuse(ResponseCode.MESSAGE_ILLEGAL)(request)
         return store(request)
