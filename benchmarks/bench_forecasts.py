@@ -47,7 +47,7 @@ KINDS = {
     "bursts": Kind(speed=(10, 40), spread=0.2, keeps_s=10, incoming=0.3, burst_s=10, commit_s=5),
 }
 SPELLS = Kind(speed=(10, 40), spread=0.3, keeps_s=60, incoming=0.3, burst_s=0, commit_s=5)
-OF_EACH, OF_SPELLS = 45, 30
+DRAINS_OF_KIND, DRAINS_WITH_SPELLS = 45, 30
 STARTS_S, LASTS_S = 30.0, (180.0, 690.0)
 REPORTS_S = (135.0, 255.0, 400.0)
 LASTED_MIN_S, LEFT_MIN_S = 100.0, 45.0
@@ -76,8 +76,8 @@ def plans(seed: int, *, tiny: bool = False) -> list[Plan]:
     """Draw the plan of each group."""
     rng = random.Random(seed)
     lasts_s, reports_s, starts_s = (TINY_LASTS_S, TINY_REPORTS_S, 1.0) if tiny else (LASTS_S, REPORTS_S, STARTS_S)
-    kinds = [kind for kind in KINDS.values() for _ in range(2 if tiny else OF_EACH)]
-    kinds += [SPELLS] * (2 if tiny else OF_SPELLS)
+    kinds = [kind for kind in KINDS.values() for _ in range(2 if tiny else DRAINS_OF_KIND)]
+    kinds += [SPELLS] * (2 if tiny else DRAINS_WITH_SPELLS)
     made = []
     for number, kind in enumerate(kinds):
         speed, starts = rng.uniform(*kind.speed), rng.uniform(0, starts_s)

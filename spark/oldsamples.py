@@ -68,7 +68,7 @@ def read_old_samples(
         step: The length of a step, of which only the last sample is returned; None for all samples.
     """
     wanted = sql.SQL(_STRETCH + " AND {}").format(
-        sql.Literal(since), sql.Literal(until), _of(groups, with_topics=with_topics)
+        sql.Literal(since), sql.Literal(until), _group_condition(groups, with_topics=with_topics)
     )
     thinned = sql.SQL(
         "SELECT DISTINCT ON (group_name, topic, broker, date_bin({step}, sampled_at, 'epoch')) *"
@@ -84,7 +84,7 @@ def read_old_samples(
         return parse_csv(copy)
 
 
-def _of(groups: Sequence[str] | None, *, with_topics: bool) -> sql.Composable:
+def _group_condition(groups: Sequence[str] | None, *, with_topics: bool) -> sql.Composable:
     if groups is not None:
         return sql.SQL("group_name = ANY({})").format(sql.Literal(list(groups)))
     return sql.SQL("true" if with_topics else "group_name IS NOT NULL")

@@ -72,7 +72,7 @@ class StoredRows:
                     yield pa.Table.from_batches([batch])
 
 
-def _as_it_is(row: dict[str, Any]) -> None:
+def _unchanged(row: dict[str, Any]) -> None:
     """Leave a row alone."""
 
 
@@ -87,7 +87,7 @@ class Finished:
     """
 
     columns: Mapping[str, pa.DataType] = field(default_factory=dict)
-    fill: Callable[[dict[str, Any]], None] = _as_it_is
+    fill: Callable[[dict[str, Any]], None] = _unchanged
     history: Sequence[Mapping[str, Any]] = ()
 
 

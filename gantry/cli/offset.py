@@ -69,7 +69,7 @@ def set_offsets(
             "topic": topic,
             "broker": item["broker"],
             "queue_id": item["queue_id"],
-            "offset": _where(remote, topic, item, to),
+            "offset": _target_offset(remote, topic, item, to),
         }
         for item in queues
     ]
@@ -84,7 +84,7 @@ def set_offsets(
         raise typer.Exit(EXIT_FAILED)
 
 
-def _where(remote: Remote, topic: str, queue: dict[str, Any], to: str) -> str:
+def _target_offset(remote: Remote, topic: str, queue: dict[str, Any], to: str) -> str:
     if to in ("earliest", "latest"):
         offset = queue["min_offset" if to == "earliest" else "max_offset"]
         if offset is None:

@@ -128,7 +128,12 @@ def run(
         print_lag([row for row in rows if row["level"] == Level.TOPIC])
         print()
     print_facts(
-        {"run": ended["id"], "rows": ended["rows"], "took": _took(ended), "page": (ended["files"] or {}).get("html")}
+        {
+            "run": ended["id"],
+            "rows": ended["rows"],
+            "took": _describe_duration(ended),
+            "page": (ended["files"] or {}).get("html"),
+        }
     )
 
 
@@ -154,7 +159,7 @@ def runs(
             item["trigger"],
             None if item["window"] is None else f"{item['window']['from']} to {item['window']['to']}",
             item["created_at"],
-            _took(item),
+            _describe_duration(item),
             item["rows"],
             item["error"],
         ]
@@ -312,5 +317,5 @@ def _rows(remote: Remote, job: str, wanted: Mapping[str, str | None]) -> Sequenc
     return rows
 
 
-def _took(found: dict[str, Any]) -> str | None:
+def _describe_duration(found: dict[str, Any]) -> str | None:
     return None if found["duration_ms"] is None else brief_duration(found["duration_ms"] / 1_000)

@@ -18,7 +18,7 @@ QUEUED_HINT_S: Final = 15
 # the command look for the active run that blocks it.
 BEHIND_AFTER_S: Final = 2
 BEHIND_EVERY_S: Final = 5
-BEHIND_RUNS: Final = 100
+QUEUE_RUNS_MAX: Final = 100
 # The scheduler may queue a failed run again a moment later, for its next attempt.
 SECOND_LOOK_S: Final = 1.5
 
@@ -73,7 +73,7 @@ def _look(remote: Remote, path: str) -> dict[str, Any]:
 
 def _running(remote: Remote, queued: dict[str, Any]) -> dict[str, Any] | None:
     """Return the active run of the same job, or None. Schedulers take no other run of the job until it ends."""
-    runs = remote.call("GET", f"/v1/reports/{segment(queued['job'])}/runs", query={"limit": BEHIND_RUNS})["items"]
+    runs = remote.call("GET", f"/v1/reports/{segment(queued['job'])}/runs", query={"limit": QUEUE_RUNS_MAX})["items"]
     return next((run for run in runs if run["status"] == "running" and run["id"] != queued["id"]), None)
 
 

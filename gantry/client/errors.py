@@ -66,9 +66,9 @@ class Disposition:
 _REFUSED = Disposition(Outcome.NOT_STORED)
 _BUSY = Disposition(Outcome.NOT_STORED, retry=True, is_transient=True)
 _MOVED = Disposition(Outcome.NOT_STORED, retry=True, refresh_route=True, is_transient=True)
-_LESS_SAFE = Disposition(Outcome.UNKNOWN, is_transient=True)
+_LESS_DURABLE = Disposition(Outcome.UNKNOWN, is_transient=True)
 # Codes that no broker gives to a send. If a broker gives one anyway, its meaning for the message is unknown.
-_OUT_OF_PLACE = Disposition(Outcome.UNKNOWN)
+_UNEXPECTED_CODE = Disposition(Outcome.UNKNOWN)
 
 DISPOSITIONS: dict[ResponseCode, Disposition] = {
     ResponseCode.SUCCESS: Disposition(Outcome.STORED),
@@ -77,48 +77,48 @@ DISPOSITIONS: dict[ResponseCode, Disposition] = {
     # Flow control and fast failure: the broker refuses the message before it looks at it.
     ResponseCode.SYSTEM_BUSY: _BUSY,
     ResponseCode.REQUEST_CODE_NOT_SUPPORTED: _REFUSED,
-    ResponseCode.TRANSACTION_FAILED: _OUT_OF_PLACE,
+    ResponseCode.TRANSACTION_FAILED: _UNEXPECTED_CODE,
     # The message is stored, but not yet flushed or replicated as the producer asked.
-    ResponseCode.FLUSH_DISK_TIMEOUT: _LESS_SAFE,
-    ResponseCode.SLAVE_NOT_AVAILABLE: _LESS_SAFE,
-    ResponseCode.FLUSH_SLAVE_TIMEOUT: _LESS_SAFE,
+    ResponseCode.FLUSH_DISK_TIMEOUT: _LESS_DURABLE,
+    ResponseCode.SLAVE_NOT_AVAILABLE: _LESS_DURABLE,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: _LESS_DURABLE,
     ResponseCode.MESSAGE_ILLEGAL: _REFUSED,
     # The broker is a slave, its disk is full, its store is stopping, or another master has just replaced it.
     ResponseCode.SERVICE_NOT_AVAILABLE: _MOVED,
     ResponseCode.VERSION_NOT_SUPPORTED: _REFUSED,
     ResponseCode.NO_PERMISSION: Disposition(Outcome.NOT_STORED, retry=True, refresh_route=True),
     ResponseCode.TOPIC_NOT_EXIST: Disposition(Outcome.NOT_STORED, retry=True, refresh_route=True),
-    ResponseCode.TOPIC_EXIST_ALREADY: _OUT_OF_PLACE,
-    ResponseCode.PULL_NOT_FOUND: _OUT_OF_PLACE,
-    ResponseCode.PULL_RETRY_IMMEDIATELY: _OUT_OF_PLACE,
-    ResponseCode.PULL_OFFSET_MOVED: _OUT_OF_PLACE,
-    ResponseCode.QUERY_NOT_FOUND: _OUT_OF_PLACE,
-    ResponseCode.SUBSCRIPTION_PARSE_FAILED: _OUT_OF_PLACE,
-    ResponseCode.SUBSCRIPTION_NOT_EXIST: _OUT_OF_PLACE,
-    ResponseCode.SUBSCRIPTION_NOT_LATEST: _OUT_OF_PLACE,
+    ResponseCode.TOPIC_EXIST_ALREADY: _UNEXPECTED_CODE,
+    ResponseCode.PULL_NOT_FOUND: _UNEXPECTED_CODE,
+    ResponseCode.PULL_RETRY_IMMEDIATELY: _UNEXPECTED_CODE,
+    ResponseCode.PULL_OFFSET_MOVED: _UNEXPECTED_CODE,
+    ResponseCode.QUERY_NOT_FOUND: _UNEXPECTED_CODE,
+    ResponseCode.SUBSCRIPTION_PARSE_FAILED: _UNEXPECTED_CODE,
+    ResponseCode.SUBSCRIPTION_NOT_EXIST: _UNEXPECTED_CODE,
+    ResponseCode.SUBSCRIPTION_NOT_LATEST: _UNEXPECTED_CODE,
     # The answer to a send into a retry topic.
     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: _REFUSED,
-    ResponseCode.FILTER_DATA_NOT_EXIST: _OUT_OF_PLACE,
-    ResponseCode.FILTER_DATA_NOT_LATEST: _OUT_OF_PLACE,
+    ResponseCode.FILTER_DATA_NOT_EXIST: _UNEXPECTED_CODE,
+    ResponseCode.FILTER_DATA_NOT_LATEST: _UNEXPECTED_CODE,
     # Usually, the topic no longer has the queue: its number of queues was lowered after the client loaded the route.
     ResponseCode.INVALID_PARAMETER: Disposition(Outcome.NOT_STORED, refresh_route=True),
-    ResponseCode.TRANSACTION_SHOULD_COMMIT: _OUT_OF_PLACE,
-    ResponseCode.TRANSACTION_SHOULD_ROLLBACK: _OUT_OF_PLACE,
-    ResponseCode.TRANSACTION_STATE_UNKNOWN: _OUT_OF_PLACE,
-    ResponseCode.TRANSACTION_STATE_GROUP_WRONG: _OUT_OF_PLACE,
+    ResponseCode.TRANSACTION_SHOULD_COMMIT: _UNEXPECTED_CODE,
+    ResponseCode.TRANSACTION_SHOULD_ROLLBACK: _UNEXPECTED_CODE,
+    ResponseCode.TRANSACTION_STATE_UNKNOWN: _UNEXPECTED_CODE,
+    ResponseCode.TRANSACTION_STATE_GROUP_WRONG: _UNEXPECTED_CODE,
     ResponseCode.NO_BUYER_ID: Disposition(Outcome.NOT_STORED, retry=True),
     ResponseCode.NOT_IN_CURRENT_UNIT: Disposition(Outcome.NOT_STORED, retry=True),
-    ResponseCode.CONSUMER_NOT_ONLINE: _OUT_OF_PLACE,
-    ResponseCode.CONSUME_MSG_TIMEOUT: _OUT_OF_PLACE,
-    ResponseCode.NO_MESSAGE: _OUT_OF_PLACE,
-    ResponseCode.POLLING_FULL: _OUT_OF_PLACE,
-    ResponseCode.POLLING_TIMEOUT: _OUT_OF_PLACE,
+    ResponseCode.CONSUMER_NOT_ONLINE: _UNEXPECTED_CODE,
+    ResponseCode.CONSUME_MSG_TIMEOUT: _UNEXPECTED_CODE,
+    ResponseCode.NO_MESSAGE: _UNEXPECTED_CODE,
+    ResponseCode.POLLING_FULL: _UNEXPECTED_CODE,
+    ResponseCode.POLLING_TIMEOUT: _UNEXPECTED_CODE,
     ResponseCode.BROKER_NOT_EXIST: _MOVED,
-    ResponseCode.BROKER_DISPATCH_NOT_COMPLETE: _OUT_OF_PLACE,
-    ResponseCode.BROADCAST_CONSUMPTION: _OUT_OF_PLACE,
+    ResponseCode.BROKER_DISPATCH_NOT_COMPLETE: _UNEXPECTED_CODE,
+    ResponseCode.BROADCAST_CONSUMPTION: _UNEXPECTED_CODE,
     ResponseCode.FLOW_CONTROL: _BUSY,
     ResponseCode.NOT_LEADER_FOR_QUEUE: _MOVED,
-    ResponseCode.ILLEGAL_OPERATION: _OUT_OF_PLACE,
+    ResponseCode.ILLEGAL_OPERATION: _UNEXPECTED_CODE,
     # The broker is shutting down and accepts no more messages.
     ResponseCode.GO_AWAY: _MOVED,
     ResponseCode.USER_NOT_EXIST: _REFUSED,
@@ -128,7 +128,7 @@ DISPOSITIONS: dict[ResponseCode, Disposition] = {
 
 def disposition_of(code: int) -> Disposition:
     """Return the meaning of a response code for a send; an unknown code has the outcome `unknown`."""
-    return _BY_NUMBER.get(code, _OUT_OF_PLACE)
+    return _BY_NUMBER.get(code, _UNEXPECTED_CODE)
 
 
 _BY_NUMBER: dict[int, Disposition] = {int(code): disposition for code, disposition in DISPOSITIONS.items()}

@@ -144,14 +144,14 @@ class Heartbeats:
     async def run(self) -> None:
         """Send heart-beats, forever."""
         loop = asyncio.get_running_loop()
-        everyone_due_at = loop.time() + self._interval_s
+        all_due_at = loop.time() + self._interval_s
         while True:
-            if loop.time() >= everyone_due_at:
+            if loop.time() >= all_due_at:
                 self._reached.clear()
-                everyone_due_at = loop.time() + self._interval_s
+                all_due_at = loop.time() + self._interval_s
             self._wake.clear()
             all_sent = await self._send_all(self._missing())
-            wait_s = everyone_due_at - loop.time()
+            wait_s = all_due_at - loop.time()
             if not all_sent:
                 await asyncio.sleep(min(RETRY_INTERVAL_S, max(0.0, wait_s)))
                 continue

@@ -8,7 +8,7 @@ from gantry.remoting.codes import ResponseCode
 from gantry.remoting.command import RemotingCommand
 
 # Codes of a name server that stops or is not ready yet. The answer of another name server counts more.
-_NOT_NOW = (ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE)
+_TRANSIENT_CODES = (ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE)
 
 Call = Callable[[str, int, Any, bytes | None], Awaitable[RemotingCommand]]
 """Sends a request (address, code, header, body) and returns its SUCCESS answer. Raises BrokerError, NoAnswerError."""
@@ -48,7 +48,7 @@ class NameServers:
             try:
                 response = await self._call(address, code, header, body)
             except BrokerError as error:
-                if refusal is None or refusal.code in _NOT_NOW:
+                if refusal is None or refusal.code in _TRANSIENT_CODES:
                     refusal = error
             except NoAnswerError as error:
                 silence = error

@@ -110,8 +110,8 @@ def decide_alert(
     if new_verdict == state.verdict:
         settled = replace(state, pending=None, pending_since=None)
         return AlertDecision(None if settled.verdict is None else settled)
-    goes_on = state.pending is not None and (state.verdict is None or state.pending == (new_verdict or OK))
-    since = state.pending_since if goes_on and state.pending_since is not None else at
+    is_continued = state.pending is not None and (state.verdict is None or state.pending == (new_verdict or OK))
+    since = state.pending_since if is_continued and state.pending_since is not None else at
     after = settings.raise_after if new_verdict is not None else settings.clear_after
     if at - since < after and verdict not in (IGNORED, GONE):
         return AlertDecision(replace(state, pending=new_verdict or OK, pending_since=since))

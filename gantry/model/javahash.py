@@ -67,15 +67,15 @@ def _polynomial(text: str) -> int:
     units = text.encode() if text.isascii() else _utf16_units(text)
     count = len(units)
     if count <= _PIECE:
-        return _weigh(units) & _MASK
+        return _weighted_sum(units) & _MASK
     total = 0
     for start in range(0, count, _PIECE):
         piece = units[start : start + _PIECE]
-        total = (total * _POWERS[len(piece)] + _weigh(piece)) & _MASK
+        total = (total * _POWERS[len(piece)] + _weighted_sum(piece)) & _MASK
     return total
 
 
-def _weigh(units: bytes | tuple[int, ...]) -> int:
+def _weighted_sum(units: bytes | tuple[int, ...]) -> int:
     weighed: int = sum(map(mul, units, _WEIGHTS[len(units)]))
     return weighed
 

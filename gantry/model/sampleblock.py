@@ -32,7 +32,7 @@ import zstandard
 from gantry.model.errors import ModelError
 
 VERSION: Final = 2
-_WITHOUT_SERVED: Final = 1
+_VERSION_WITHOUT_SERVED: Final = 1
 """The previous version. Its blocks do not say whether consumers were connected."""
 WORDS_MAX: Final = 32 * 1024 * 1024
 """Largest number of words in a block. 50,000 pairs with 64 queues each have less than half of it."""
@@ -272,7 +272,7 @@ def _to_little_endian(column: Words) -> Words:
 
 def _decompress(data: bytes) -> tuple[int, bytes]:
     """Return the version of a block and its uncompressed body."""
-    if not data or data[0] not in (_WITHOUT_SERVED, VERSION):
+    if not data or data[0] not in (_VERSION_WITHOUT_SERVED, VERSION):
         raise SampleBlockError(f"version {data[0]} is above {VERSION}" if data else "it is empty")
     frame = data[1:]
     try:

@@ -21,7 +21,7 @@ _ARENAS: Final = 2
 
 
 _TRIM_INTERVAL_S: Final = 30.0
-_WORTH_BYTES: Final = 16 * 1024 * 1024
+_TRIM_GROWTH_BYTES_MIN: Final = 16 * 1024 * 1024
 _STATM: Final = Path("/proc/self/statm")
 
 
@@ -50,7 +50,7 @@ async def trim_after_floods(interval_s: float = _TRIM_INTERVAL_S) -> None:
     least_bytes = 0
     while trim is not None and _STATM.exists():
         await asyncio.sleep(interval_s)
-        if _resident_bytes() >= least_bytes + _WORTH_BYTES:
+        if _resident_bytes() >= least_bytes + _TRIM_GROWTH_BYTES_MIN:
             await asyncio.to_thread(trim, 0)
             left_bytes = _resident_bytes()
             least_bytes = min(least_bytes, left_bytes) or left_bytes

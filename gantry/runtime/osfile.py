@@ -34,7 +34,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _naming_the_file(call: "Callable[Concatenate[OsFile, P], R]", /) -> "Callable[Concatenate[OsFile, P], R]":
+def _with_path_in_errors(call: "Callable[Concatenate[OsFile, P], R]", /) -> "Callable[Concatenate[OsFile, P], R]":
     """Wrap a method so that its OSErrors name the file. System calls on a descriptor don't know the path."""
 
     @wraps(call)
@@ -62,7 +62,7 @@ class OsFile:
         self._memory: mmap.mmap | None = None
         self._address = 0
 
-    @_naming_the_file
+    @_with_path_in_errors
     def map(self) -> mmap.mmap:
         """Return the map."""
         if self._memory is None:
@@ -97,7 +97,7 @@ class OsFile:
             os.close(self._fd)
             self._fd = -1
 
-    @_naming_the_file
+    @_with_path_in_errors
     def read(self, at: int, size: int) -> bytes:
         """Read by position."""
         if self._fd >= 0:
@@ -115,7 +115,7 @@ class OsFile:
             data += more
         return data
 
-    @_naming_the_file
+    @_with_path_in_errors
     def read_now(self, at: int, size: int) -> bytes | None:
         """Read from the page cache only."""
         if not self._knows_cache:
@@ -157,13 +157,13 @@ class OsFile:
         with contextlib.suppress(OSError), self._descriptor() as fd:
             os.posix_fadvise(fd, at, size, os.POSIX_FADV_WILLNEED)
 
-    @_naming_the_file
+    @_with_path_in_errors
     def blank_unreadable(self, start: int, stop: int) -> list[tuple[int, int]]:
         """Read a range, and let the map show zeros for the parts that can't be read."""
         with self._descriptor() as fd:
             return pagecache.blank_unreadable(fd, self.map(), start, stop)
 
-    @_naming_the_file
+    @_with_path_in_errors
     def write(self, at: int, pieces: Sequence[bytes]) -> None:
         """Write by position."""
         fd = self._fd if self._fd >= 0 else self._reopen()
@@ -182,13 +182,13 @@ class OsFile:
                 wrote += os.pwrite(fd, b"".join(some)[wrote:], at + wrote)
             at += size
 
-    @_naming_the_file
+    @_with_path_in_errors
     def allocate(self, at: int, size: int) -> None:
         """Allocate a range."""
         assert at + size <= self.size_bytes, f"{size} bytes at {at} of a file of {self.size_bytes}"
         os.posix_fallocate(self._fd if self._fd >= 0 else self._reopen(), at, size)
 
-    @_naming_the_file
+    @_with_path_in_errors
     def sync(self) -> None:
         """Sync the data, and the metadata that is needed to read it."""
         # On Linux fdatasync also writes pages changed through the map. Unlike mmap.flush, it releases the GIL.

@@ -51,15 +51,15 @@ class UnreadableConfigError(BrokenFileError):
     Attributes:
         reasons: Why each existing file can't be used, by path.
         is_empty: Whether the files have no content.
-        may_be_good: Whether the last file in `reasons` may have good content, because it could not be opened.
+        may_be_valid: Whether the last file in `reasons` may have good content, because it could not be opened.
     """
 
-    def __init__(self, reasons: dict[str, str], *, may_be_good: bool = False) -> None:
+    def __init__(self, reasons: dict[str, str], *, may_be_valid: bool = False) -> None:
         path, reason = next(iter(reasons.items()))
         super().__init__(path, reason)
         self.reasons = reasons
         self.is_empty = all(reason in (IS_EMPTY, IS_MISSING) for reason in reasons.values())
-        self.may_be_good = may_be_good
+        self.may_be_valid = may_be_valid
 
 
 class RepeatedKeyError(ValueError):
@@ -105,7 +105,7 @@ def read_config(files: FileSystem, path: str, decode: Callable[[bytes], T]) -> C
         UnreadableConfigError: The file is broken and no backup is usable, or a file can't be opened now.
     """
     reasons: dict[str, str] = {}
-    may_be_good = False
+    may_be_valid = False
     for candidate in (path, path + BACKUP_SUFFIX):
         try:
             data = files.read(candidate)
@@ -118,14 +118,14 @@ def read_config(files: FileSystem, path: str, decode: Callable[[bytes], T]) -> C
         except OSError as error:
             reasons[candidate] = f"can't be read: {error.strerror or error}"
             if error.errno not in CONTENT_IS_LOST:
-                may_be_good = True
+                may_be_valid = True
                 break  # No descriptors or no rights, for example: the file may be good, and the backup is older.
         except (ValueError, RecursionError) as error:
             reasons[candidate] = str(error)
     if all(reason == IS_MISSING for reason in reasons.values()):
         return None
     there = {path: reason for path, reason in reasons.items() if reason != IS_MISSING}
-    raise UnreadableConfigError(there, may_be_good=may_be_good)
+    raise UnreadableConfigError(there, may_be_valid=may_be_valid)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

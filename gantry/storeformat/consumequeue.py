@@ -76,7 +76,7 @@ class QueueScan:
             for at in range(0, whole, UNIT_SIZE_BYTES):
                 unit = decode_unit(memory, at)
                 if not unit.is_valid:
-                    self._count_used_behind(number, at)
+                    self._count_units_behind(number, at)
                     return
                 queue_offset = (file.start + at) // UNIT_SIZE_BYTES
                 self.max_offset = queue_offset + 1
@@ -87,7 +87,7 @@ class QueueScan:
                 yield PlacedUnit(queue_offset, unit, file.path, at)
             position = file.start + file.size_bytes
 
-    def _count_used_behind(self, number: int, at: int) -> None:
+    def _count_units_behind(self, number: int, at: int) -> None:
         for file in self._queue.files[number:]:
             used_end = find_used_end(self._open(file.path), at, end=self._data_end(file.path, at))
             self.used_behind_bytes += used_end - at

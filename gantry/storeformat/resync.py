@@ -60,7 +60,7 @@ class LogRecord(NamedTuple):
         return decode_head(self.memory, self.at, self.head, self.crc)
 
 
-class Examined(NamedTuple):
+class ExaminedRecord(NamedTuple):
     """The result of examining one position of a CommitLog file."""
 
     head: RecordHead | None
@@ -79,7 +79,7 @@ class Landmark(enum.Enum):
     """The readable bytes of the file end."""
 
 
-class Resumption(NamedTuple):
+class ResumePoint(NamedTuple):
     """The position at which a scan goes on after damaged bytes."""
 
     landmark: Landmark
@@ -89,7 +89,7 @@ class Resumption(NamedTuple):
     """Whether stale records lie between the damage and `at`: the log was once cut where the damage begins."""
 
 
-def examine(memory: Memory, at: int, *, end: int, base: int, manifest: StoreManifest = NO_MANIFEST) -> Examined:
+def examine(memory: Memory, at: int, *, end: int, base: int, manifest: StoreManifest = NO_MANIFEST) -> ExaminedRecord:
     """Examine whether a valid record starts `at` bytes into a file.
 
     Args:
@@ -102,24 +102,24 @@ def examine(memory: Memory, at: int, *, end: int, base: int, manifest: StoreMani
     try:
         head = parse_head(memory, at, limit=end)
     except RecordError as error:
-        return Examined(None, CrcState.UNCHECKED, error.reason)
+        return ExaminedRecord(None, CrcState.UNCHECKED, error.reason)
     if head.physical_offset != base + at:
-        return Examined(None, CrcState.UNCHECKED, f"the record says that it lies at {head.physical_offset}")
+        return ExaminedRecord(None, CrcState.UNCHECKED, f"the record says that it lies at {head.physical_offset}")
     if not head.topic.isascii():
         try:
             head.topic.decode()
         except UnicodeDecodeError:
-            return Examined(None, CrcState.UNCHECKED, f"the topic {head.topic!r} is no UTF-8")
+            return ExaminedRecord(None, CrcState.UNCHECKED, f"the topic {head.topic!r} is no UTF-8")
     crc = check_head(memory, at, head)
     if crc is CrcState.OK:
-        return Examined(head, crc, None)
+        return ExaminedRecord(head, crc, None)
     if crc is CrcState.RECORD_MISMATCH:
-        return Examined(head, crc, "the checksum over the whole record is wrong")
+        return ExaminedRecord(head, crc, "the checksum over the whole record is wrong")
     if crc is CrcState.BODY_MISMATCH:
-        return Examined(head, crc, "the checksum of the body is wrong")
+        return ExaminedRecord(head, crc, "the checksum of the body is wrong")
     if manifest.demands_record_crc(base + at):
-        return Examined(head, CrcState.RECORD_MISMATCH, "the checksum over the whole record is missing")
-    return Examined(head, crc, None)
+        return ExaminedRecord(head, CrcState.RECORD_MISMATCH, "the checksum over the whole record is missing")
+    return ExaminedRecord(head, crc, None)
 
 
 def find_next_record(
@@ -145,7 +145,7 @@ def resume_after_damage(
     base: int,
     manifest: StoreManifest = NO_MANIFEST,
     stored_at_ms: int,
-) -> Resumption:
+) -> ResumePoint:
     """Decide where a scan goes on after damaged bytes: at the next record that is not stale, else at the file's filler.
 
     A stale record is valid, but the log no longer has it: Apache RocketMQ truncates its log without erasing the cut
@@ -172,12 +172,12 @@ def resume_after_damage(
         assert head is not None, "the record is valid"
         is_older = head.stored_at_ms < stored_at_ms and not manifest.demands_record_crc(base + following)
         if not is_older or at + size == following:
-            return Resumption(Landmark.RECORD, following, is_past_stale)
+            return ResumePoint(Landmark.RECORD, following, is_past_stale)
         position, is_past_stale = following, True
     filler = find_filler(memory, position + 1, end=end, data_end=data_end) if end == len(memory) else None
     if filler is None:
-        return Resumption(Landmark.NONE, end, is_past_stale)
-    return Resumption(Landmark.FILLER, filler, is_past_stale)
+        return ResumePoint(Landmark.NONE, end, is_past_stale)
+    return ResumePoint(Landmark.FILLER, filler, is_past_stale)
 
 
 def is_filler(memory: Memory, at: int, *, end: int) -> bool:

@@ -179,7 +179,7 @@ class _Process:
             tls=settings.tls(),
             on_connect=note_peer,
             on_close=self._disconnected,
-            on_bug=self._bug,
+            on_bug=self._end_process,
         )
 
     async def listen(self, port: int) -> Address:
@@ -259,7 +259,7 @@ class _Process:
             remark=f" request type {request.code} not supported",
         )
 
-    def _bug(self, error: AssertionError) -> None:
+    def _end_process(self, error: AssertionError) -> None:
         """End the process: a broker whose state contradicts itself must not go on. Recovery restores a known state."""
 
         async def fail() -> None:

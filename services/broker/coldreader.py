@@ -29,7 +29,7 @@ from gantry.runtime.tasks import TaskBag
 from gantry.runtime.telemetry import logger
 from gantry.runtime.workers import Worker
 from services.broker.store.files.coldreads import ColdRead
-from services.broker.store.files.pages import Blocks, Missing, NotInMemoryError
+from services.broker.store.files.pages import Blocks, MissingRange, NotInMemoryError
 from services.broker.turns import Turns
 
 R = TypeVar("R")
@@ -162,7 +162,7 @@ class ColdReader:
             worker.close()
         await asyncio.sleep(0)  # Let the callbacks of the last reads run.
 
-    async def _read(self, owner: Any, missing: list[Missing], blocks: Blocks) -> None:
+    async def _read(self, owner: Any, missing: list[MissingRange], blocks: Blocks) -> None:
         if self._is_closed or self.waiting_count >= self._waiting_max:
             self.refused += 1
             reason = (
@@ -171,12 +171,12 @@ class ColdReader:
                 else f"{self.waiting_count} requests wait for the disk, the limit is {self._waiting_max}"
             )
             raise ColdReadsBusyError(f"[OVERLOAD]system busy, start flow control for a while: {reason}")
-        job = _Job(owner, ColdRead(_some_of(missing)), self._loop.create_future())
+        job = _Job(owner, ColdRead(_first_ranges(missing)), self._loop.create_future())
         self._queues.setdefault(owner, deque()).append(job)
         self.waiting_count += 1
         self._pump()
         await job.done
-        job.read.give_to(blocks)
+        job.read.add_to(blocks)
 
     def _pump(self) -> None:
         """Give waiting reads to idle workers. A connection with a read in progress is passed over."""
@@ -228,7 +228,7 @@ class ColdReader:
         job.done.cancel()
 
 
-def _some_of(missing: list[Missing]) -> list[Missing]:
+def _first_ranges(missing: list[MissingRange]) -> list[MissingRange]:
     """Return the first ranges, as many as one round may read. The next attempt asks for the rest again."""
     total = 0
     for count, part in enumerate(missing):

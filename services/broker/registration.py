@@ -239,7 +239,7 @@ class Registration:
             self.failures += 1
             server.needs_full = True
         server.is_known = failure is None
-        self._tell_waiters()
+        self._notify_waiters()
 
     async def _send(self, server: _NameServer, body: bytes) -> str | None:
         """Send one registration. Return the reason if it failed, else None."""
@@ -294,7 +294,7 @@ class Registration:
         version = self._topics.version
         return all(not server.is_known or server.sent_version == version for server in self._servers.values())
 
-    def _tell_waiters(self) -> None:
+    def _notify_waiters(self) -> None:
         if self._is_current():
             waiters, self._waiters = self._waiters, []
             for waiter in waiters:

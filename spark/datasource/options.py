@@ -139,7 +139,7 @@ def read_options(given: Mapping[str, str]) -> Options:
     options = Options(
         kind=kind,
         namesrv=_addresses(values.get("namesrv")),
-        path=_given("path", values.get("path")),
+        path=_refuse_empty("path", values.get("path")),
         topics=_names("topics", values.get("topics"), _check_topic),
         groups=_names("groups", values.get("groups"), check_group),
         start=_position("from", values.get("from")),
@@ -149,9 +149,9 @@ def read_options(given: Mapping[str, str]) -> Options:
         max_rows_per_partition=_number("maxRowsPerPartition", values.get("maxRowsPerPartition"))
         or MAX_ROWS_PER_PARTITION,
         max_messages_per_trigger=_number("maxMessagesPerTrigger", values.get("maxMessagesPerTrigger")),
-        include_system=_truth("includeSystem", values.get("includeSystem")),
-        pushdown=_truth("pushdown", values.get("pushdown")),
-        fail_on_data_loss=_truth("failOnDataLoss", values.get("failOnDataLoss"), default=True),
+        include_system=_parse_bool("includeSystem", values.get("includeSystem")),
+        pushdown=_parse_bool("pushdown", values.get("pushdown")),
+        fail_on_data_loss=_parse_bool("failOnDataLoss", values.get("failOnDataLoss"), default=True),
     )
     _check_together(options, values)
     return options
@@ -169,7 +169,7 @@ def _check_together(options: Options, values: Mapping[str, str]) -> None:
         _refuse("to", values["to"], f"is not after from, {values['from']!r}")
 
 
-def _given(name: str, text: str | None) -> str | None:
+def _refuse_empty(name: str, text: str | None) -> str | None:
     """Return the text. Raises OptionError if it is given but blank."""
     if text is not None and not text.strip():
         _refuse(name, text, "is empty")
@@ -264,7 +264,7 @@ def _number(name: str, text: str | None) -> int | None:
     return int(digits)
 
 
-def _truth(name: str, text: str | None, *, default: bool = False) -> bool:
+def _parse_bool(name: str, text: str | None, *, default: bool = False) -> bool:
     if text is None:
         return default
     if text.lower() not in ("true", "false"):

@@ -9,7 +9,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from spark.jobs.job import Job, Work
+from spark.jobs.job import Job, JobContext
 from spark.jobs.ledger import utc_of
 from spark.jobs.running import main
 from spark.page import BACKLOG_PAGE
@@ -23,7 +23,7 @@ TOPICS_APART_MAX: Final = 32
 are read from the earliest first unconsumed message."""
 
 
-def compute(work: Work) -> DataFrame:
+def compute(work: JobContext) -> DataFrame:
     """Return a row for each bucket of each section of each group and topic."""
     limits = limits_of(work.run)
     # The extent is used twice: to find the start of each topic, and for the profile. Without persist, the second use
@@ -42,7 +42,7 @@ def limits_of(run: Run) -> dict[str, str]:
     return {} if run.window_start is None else {"from": utc_of(run.window_start), "to": utc_of(run.window_end)}
 
 
-def _messages(work: Work, first: dict[str, datetime], limits: dict[str, str]) -> DataFrame | None:
+def _messages(work: JobContext, first: dict[str, datetime], limits: dict[str, str]) -> DataFrame | None:
     """Return the messages of the backlog, and possibly older messages; None if there are none."""
     if not first:
         return None

@@ -27,7 +27,7 @@ from spark.storedrows import Finished, StoredRows
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class JobContext:
     """The input of a job's computation.
 
     Attributes:
@@ -88,7 +88,7 @@ class Work:
             return read_samples(connection, since=since, until=until, groups=groups, with_topics=with_topics)
 
     def with_last_looked_at(self, survey: pa.Table, samples: pa.Table, *, gap: timedelta) -> pa.Table:
-        """Add the column `looked_at` to the result of `survey`: see last_looks; null without a database."""
+        """Add the column `looked_at` to the result of `survey`: see last_looked_at; null without a database."""
         found: Mapping[str, datetime] = {}
         if self.arguments.database is not None:
             read_at = zip(survey["broker"].to_pylist(), survey["read_at"].to_pylist(), strict=True)
@@ -112,7 +112,7 @@ class Job:
         ranking: Selects the rows of the page in a large report.
         window_help: The meaning of `--from` and `--to`, for `--help`.
         needs_database: Whether it can't run without a database.
-        surveys: Whether it begins with a survey of all brokers (Work.survey), which starts before Spark does.
+        surveys: Whether it begins with a survey of all brokers (JobContext.survey), which starts before Spark does.
         rehearse: Returns the job's frame of no rows. Then the next run finds it planned, and the JVM's classes loaded.
         finish: Returns columns that need the computed rows, and the history for the page.
         add_arguments: Adds the job's own arguments to the parser of its command line.
@@ -120,7 +120,7 @@ class Job:
 
     name: str
     description: str
-    compute: Callable[[Work], DataFrame]
+    compute: Callable[[JobContext], DataFrame]
     table: Table
     page: Page
     ranking: Ranking

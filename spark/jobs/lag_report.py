@@ -16,7 +16,7 @@ from spark.datasource.columns.batches import arrow_schema
 from spark.datasource.schema import SURVEY
 from spark.fedframes import fed_frame
 from spark.jobs.arguments import add_alert_arguments
-from spark.jobs.job import Job, Work
+from spark.jobs.job import Job, JobContext
 from spark.jobs.lagfinish import finish_lag
 from spark.jobs.running import main
 from spark.lagsamples import SCHEMA
@@ -35,7 +35,7 @@ SINCE_MAX: Final = timedelta(hours=1)
 rewind still shows in the lag."""
 
 
-def compute(work: Work) -> DataFrame:
+def compute(work: JobContext) -> DataFrame:
     """Return a row for each group, topic and queue, and one for each group and topic."""
     survey = work.survey()
     # Samples are read after the survey, so that they include those that were taken during the survey.

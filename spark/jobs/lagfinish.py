@@ -65,7 +65,7 @@ class _Found:
 
     Attributes:
         until: The last moment that the report has read, which is the last point of a line; None without rows.
-        topics: The rows of level "topic", with the columns LOOKED_AT.
+        topics: The rows of level "topic", with the columns TOPIC_COLUMNS.
         lagging: Groups that have clients and lagging queues, in the order of the rows.
     """
 

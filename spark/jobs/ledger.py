@@ -107,7 +107,7 @@ class RunLedger:
         self._is_ended = threading.Event()
         self._is_news = threading.Event()
         # The thread is a daemon, so that a job can end while the server hangs.
-        self._thread = threading.Thread(target=self._beat_until_ended, name="heartbeats", daemon=True)
+        self._thread = threading.Thread(target=self._heartbeat_loop, name="heartbeats", daemon=True)
 
     @classmethod
     def begin(cls, job: str, arguments: Arguments, now: datetime) -> Self:
@@ -162,7 +162,7 @@ class RunLedger:
         self._is_news.set()
         self._thread.join(BEAT_EVERY_S)
 
-    def _beat_until_ended(self) -> None:
+    def _heartbeat_loop(self) -> None:
         while not self._is_ended.is_set():
             # Go on after a failure: the server may be back before the scheduler declares this run lost.
             with suppress(psycopg.Error), connect(self._url, application="gantry-heart-beats") as connection:

@@ -27,7 +27,7 @@ from spark.datasource.options import SURVEY
 from spark.fedframes import plan_as_usual
 from spark.jobs.arguments import Arguments, Window, make_parser, read_arguments, source_options
 from spark.jobs.failures import FAILED, failure_of
-from spark.jobs.job import Job, Work
+from spark.jobs.job import Job, JobContext
 from spark.jobs.ledger import DoneAlreadyError, Ledger, NoLedger, RunLedger, utc_of
 from spark.jobs.surveying import start_survey
 from spark.master import is_local_master
@@ -45,7 +45,7 @@ REPORT_NICENESS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class RunResults:
     """The results of a run."""
 
     run_id: UUID
@@ -91,7 +91,9 @@ def main(
     return 0
 
 
-def run_job(job: Job, arguments: Arguments, ledger: Ledger, clock: Clock, *, spool: Path, keeps_session: bool) -> Done:
+def run_job(
+    job: Job, arguments: Arguments, ledger: Ledger, clock: Clock, *, spool: Path, keeps_session: bool
+) -> RunResults:
     """Compute the rows, write the files, and publish all of it in one step.
 
     Memory: rows pass through this process in pieces. It only holds the rows of the page at once (spark.pagerows).
@@ -109,7 +111,7 @@ def run_job(job: Job, arguments: Arguments, ledger: Ledger, clock: Clock, *, spo
         is_kept = False
         try:
             ledger.step(20, "reading")
-            frame = job.compute(Work(spark, arguments, run, now, ledger.step, surveyed))
+            frame = job.compute(JobContext(spark, arguments, run, now, ledger.step, surveyed))
             # This does not run while the JVM starts, because it would delay that. Now this process waits for the JVM
             # anyway.
             threading.Thread(target=prepare_drawing, name="drawing", daemon=True).start()
@@ -133,7 +135,7 @@ def run_job(job: Job, arguments: Arguments, ledger: Ledger, clock: Clock, *, spo
     if keeps_session:
         spark.catalog.clearCache()
         plan_as_usual(spark)
-    return Done(run.id, rows, files)
+    return RunResults(run.id, rows, files)
 
 
 def get_ready(job: Job, given: Sequence[str]) -> int:
@@ -225,7 +227,7 @@ def _describe_bug(error: Exception) -> str:
     return f"an error in the job's code: {type(error).__name__}: {error}"
 
 
-def _print_rows(job: Job, arguments: Arguments, done: Done) -> None:
+def _print_rows(job: Job, arguments: Arguments, done: RunResults) -> None:
     if not arguments.as_json:
         print(f"{job.name}: {len(done.rows)} rows; {done.files['html']}")  # noqa: T201
         return

@@ -15,7 +15,7 @@ from pyspark.sql import functions as fn
 
 from gantry.model.laghistory import WRITTEN_EVERY
 from spark.jobs.arguments import Window
-from spark.jobs.job import Job, Work
+from spark.jobs.job import Job, JobContext
 from spark.jobs.running import main
 from spark.page import THROUGHPUT_PAGE
 from spark.pagerows import Ranked, Ranking, Subject
@@ -26,7 +26,7 @@ from spark.transforms.throughput_rollup import throughput_rollup
 WINDOW_DEFAULT = timedelta(hours=1)
 
 
-def compute(work: Work) -> DataFrame:
+def compute(work: JobContext) -> DataFrame:
     """Return a row for each bucket and topic, and one for each of its groups."""
     window = window_of(work)
     # Messages after the last sample before the window are known only now. They belong to the bucket before the window.
@@ -37,7 +37,7 @@ def compute(work: Work) -> DataFrame:
     return minutes_and_hours.unionByName(_rollup(work, day, window.end).where(fn.col("unit") == "day"))
 
 
-def window_of(work: Work) -> Window:
+def window_of(work: JobContext) -> Window:
     """Return the period that a run covers: its window, or the hour before the run."""
     if work.run.window_start is not None:
         return Window(work.run.window_start, work.run.window_end)
@@ -54,7 +54,7 @@ def day_of(moment: datetime) -> datetime:
     return hour_of(moment).replace(hour=0)
 
 
-def _rollup(work: Work, start: datetime, end: datetime) -> DataFrame:
+def _rollup(work: JobContext, start: datetime, end: datetime) -> DataFrame:
     # One sample beyond each end is needed, because offsets between two samples are interpolated.
     beyond = timedelta(seconds=GAP_MAX_S)
     samples = work.samples(start - beyond, end + beyond, with_topics=True)

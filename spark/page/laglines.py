@@ -10,12 +10,12 @@ from spark.page.formatting import at, count, duration, unknown
 from spark.page.lagrows import LagRow
 from spark.page.lines import behind_lines, lag_lines
 from spark.page.markup import Content, Html, el
-from spark.page.series import Forecast, Past, Point, drain_band, forecast, thinned
+from spark.page.series import Forecast, LagSeries, Point, drain_band, forecast, thinned
 
 LINES_SHOWN: Final = 6
 
 
-def with_now(pasts: Mapping[tuple[str, str], Past], rows: Sequence[LagRow]) -> dict[tuple[str, str], Past]:
+def with_now(pasts: Mapping[tuple[str, str], LagSeries], rows: Sequence[LagRow]) -> dict[tuple[str, str], LagSeries]:
     """End each history with the values of the report itself, so that a line ends at the number in the table.
 
     Samples may be some minutes older than the report. Some may also be newer than the report's row, because brokers are
@@ -30,7 +30,7 @@ def with_now(pasts: Mapping[tuple[str, str], Past], rows: Sequence[LagRow]) -> d
 
 
 def line_figures(
-    drawer: Drawer, folds: Sequence[Fold], pasts: Mapping[tuple[str, str], Past], *, now: datetime
+    drawer: Drawer, folds: Sequence[Fold], pasts: Mapping[tuple[str, str], LagSeries], *, now: datetime
 ) -> list[Html]:
     """Return charts of lag with forecasts, each with a chart of time behind, for the first rows that have samples."""
     there = [(one, past) for one in folds if (past := pasts.get((one.worst.group, one.worst.topic))) is not None]
@@ -44,7 +44,7 @@ def line_figures(
     return [figure for one, past in charted for figure in _line_figures(drawer, one, past, since, until)]
 
 
-def _line_figures(drawer: Drawer, one: Fold, past: Past, since: datetime, until: datetime) -> list[Html]:
+def _line_figures(drawer: Drawer, one: Fold, past: LagSeries, since: datetime, until: datetime) -> list[Html]:
     row, points = one.worst, past.lags
     predicted = forecast(points)
     band = _band(row, points[-1][0], horizon=(until - since) / 2)
@@ -57,7 +57,7 @@ def _line_figures(drawer: Drawer, one: Fold, past: Past, since: datetime, until:
             description=_describe_line("Lag", row, points, count, " messages"),
             columns=("Time", "Messages behind"),
             rows=_numbers(few, count),
-            note=[_like(one), _describe_forecast(predicted, points), " ", drained_text(row)],
+            note=[_describe_fold(one), _describe_forecast(predicted, points), " ", drained_text(row)],
             widths=(WIDE, NARROW),
         )
     ]
@@ -77,7 +77,7 @@ def _line_figures(drawer: Drawer, one: Fold, past: Past, since: datetime, until:
     return figures
 
 
-def _like(one: Fold) -> str:
+def _describe_fold(one: Fold) -> str:
     """Return a text that says which groups a line represents."""
     others = len(one.rows) - 1
     return f"The worst of {others + 1:,} groups of this topic. " if others else ""

@@ -14,7 +14,7 @@ from spark.page.lagsummary import summarise
 from spark.page.lagtable import lag_table
 from spark.page.markup import Content, Html, el
 from spark.page.page import Page, PageData
-from spark.page.series import Past, read_history
+from spark.page.series import LagSeries, read_history
 
 
 def lag_body(data: PageData) -> tuple[Html, Html]:
@@ -82,7 +82,7 @@ def _charts(drawer: Drawer, groups: Sequence[LagGroup], attention: Sequence[Fold
 
 
 def _over_time(
-    drawer: Drawer, folds: Sequence[Fold], pasts: Mapping[tuple[str, str], Past], *, now: datetime
+    drawer: Drawer, folds: Sequence[Fold], pasts: Mapping[tuple[str, str], LagSeries], *, now: datetime
 ) -> Content:
     title = el("h2", "Lag over time, and forecast against actual")
     figures = line_figures(drawer, folds, pasts, now=now)

@@ -34,7 +34,9 @@ def lag_lines(
             _layer({"type": "area", "color": ACCENT, "opacity": 0.12, **_GAPS}, _points(points), "lag"),
             _layer({"type": "line", "color": ACCENT, "strokeWidth": 2, **_GAPS}, _points(points), "lag"),
             # A single sample between two gaps makes no line, so it is drawn as a point.
-            _layer({"type": "point", "color": ACCENT, "filled": True, "size": 18}, _points(_alone(points)), "lag"),
+            _layer(
+                {"type": "point", "color": ACCENT, "filled": True, "size": 18}, _points(_isolated_points(points)), "lag"
+            ),
         ]
         if band:
             edges = [{"at": _ms(at), "low": low, "high": high} for at, low, high in band]
@@ -74,7 +76,9 @@ def behind_lines(points: Sequence[Point], *, since: datetime, until: datetime) -
         layers = [
             _layer({"type": "area", "color": SECOND, "opacity": 0.12, **_GAPS}, _points(points), "lag"),
             _layer({"type": "line", "color": SECOND, "strokeWidth": 2, **_GAPS}, _points(points), "lag"),
-            _layer({"type": "point", "color": SECOND, "filled": True, "size": 18}, _points(_alone(points)), "lag"),
+            _layer(
+                {"type": "point", "color": SECOND, "filled": True, "size": 18}, _points(_isolated_points(points)), "lag"
+            ),
         ]
         for layer in layers:
             layer["encoding"] = {"x": _x(since, until, width), "y": y}
@@ -100,8 +104,10 @@ def in_and_out(
             _layer(
                 {"type": "line", "color": SECOND, "strokeWidth": 2, "strokeDash": [5, 3], **_GAPS}, _points(out), "lag"
             ),
-            _layer({"type": "point", "color": ACCENT, "filled": True, "size": 18}, _points(_alone(into)), "lag"),
-            _layer({"type": "point", "color": SECOND, "size": 26}, _points(_alone(out)), "lag"),
+            _layer(
+                {"type": "point", "color": ACCENT, "filled": True, "size": 18}, _points(_isolated_points(into)), "lag"
+            ),
+            _layer({"type": "point", "color": SECOND, "size": 26}, _points(_isolated_points(out)), "lag"),
         ]
         if band:
             # Ticks, not an area: a peak says nothing about the time between two buckets.
@@ -126,7 +132,7 @@ def _points(points: Sequence[Point]) -> list[dict[str, Any]]:
     return [{"at": _ms(at), "lag": lag} for at, lag in points]
 
 
-def _alone(points: Sequence[Point]) -> list[Point]:
+def _isolated_points(points: Sequence[Point]) -> list[Point]:
     known = [False, *(lag is not None for _, lag in points), False]
     return [point for index, point in enumerate(points) if known[index : index + 3] == [False, True, False]]
 

@@ -30,7 +30,7 @@ def visible(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_spelled(letter) if _is_hidden(letter) else letter for letter in text)
+    return "".join(_escape_hidden(letter) if _is_hidden(letter) else letter for letter in text)
 
 
 _HIDDEN = frozenset({"Cc", "Cs", "Zl", "Zp"})
@@ -42,7 +42,7 @@ def _is_hidden(letter: str) -> bool:
     return unicodedata.category(letter) in _HIDDEN or letter in _DIRECTION_MARKS or letter in _NO_CHARACTERS
 
 
-def _spelled(letter: str) -> str:
+def _escape_hidden(letter: str) -> str:
     return " " if letter in "\t\n\r" else f"\\u{{{ord(letter):x}}}"
 
 

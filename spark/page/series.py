@@ -42,18 +42,18 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class LagSeries:
     """The history of a lag, the oldest sample first: messages, and seconds that the oldest message had waited."""
 
     lags: list[Point]
     waits: list[Point]
 
-    def ended(self, at: datetime, lag: float | None, waited_s: float | None) -> "Past":
+    def ended(self, at: datetime, lag: float | None, waited_s: float | None) -> "LagSeries":
         """Return this history with the given last point, and without the points at or after it."""
-        return Past(_ended(self.lags, at, lag), _ended(self.waits, at, waited_s))
+        return LagSeries(_ended(self.lags, at, lag), _ended(self.waits, at, waited_s))
 
 
-def read_history(history: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Past]:
+def read_history(history: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], LagSeries]:
     """Return the history of each (group, topic), with gaps where the lag is unknown."""
     found: dict[tuple[str, str], dict[datetime, tuple[float | None, float | None]]] = {}
     for sample in history:
@@ -67,7 +67,7 @@ def read_history(history: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], 
     pasts = {}
     for key, points in found.items():
         moments = sorted(points)
-        pasts[key] = Past(*(_with_holes([(at, points[at][which]) for at in moments]) for which in (0, 1)))
+        pasts[key] = LagSeries(*(_with_holes([(at, points[at][which]) for at in moments]) for which in (0, 1)))
     return pasts
 
 

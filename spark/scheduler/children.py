@@ -17,7 +17,7 @@ from spark.classarchive import archive_folder
 from spark.master import is_local_master
 from spark.reportfiles import log_file
 from spark.runs import PrunedRun, Run
-from spark.scheduler.decide import Ended, Ending, ending_of
+from spark.scheduler.decide import EndedRun, RunEnding, ending_of
 from spark.scheduler.jobs import JOBS, ScheduledJob
 from spark.scheduler.settings import SchedulerSettings
 from spark.scheduler.workers import Worker, start_worker
@@ -100,7 +100,7 @@ class Children:
         if waiting is not None:
             self._keep(waiting)
             return
-        self._readying = self._beside(self._make_ready(job))
+        self._readying = self._start_task(self._make_ready(job))
         self._readying.add_done_callback(self._forget_readying)
 
     def record_classes(self) -> None:
@@ -108,9 +108,9 @@ class Children:
         folder = archive_folder(self._settings.class_archive, self._environment)
         if self._may_record and folder is not None and not self._stopping.is_set():
             self._may_record = False
-            self._beside(self._record(folder))
+            self._start_task(self._record(folder))
 
-    async def run(self, run: Run) -> Ended:
+    async def run(self, run: Run) -> EndedRun:
         """Let a worker execute a run; return how it ended. Never raises an error."""
         path = log_file(self._settings.log_folder, run.job, run.id)
         if not self._idle and self._readying is not None:
@@ -119,16 +119,18 @@ class Children:
         try:
             worker = self._take() or await start_worker(self._command, self._environment)
         except OSError as error:
-            return Ended(run, Ending.FAILED, f"can't be started: {error.filename or path}: {error.strerror or error}")
+            return EndedRun(
+                run, RunEnding.FAILED, f"can't be started: {error.filename or path}: {error.strerror or error}"
+            )
         log.info("started", job=run.job, run=str(run.id), attempt=run.attempt, pid=worker.pid, log=str(path))
-        ended: Ended | None = None
+        ended: EndedRun | None = None
         try:
             ended = await self._watch(worker, job_arguments(self._settings, run, removed), run, path)
         finally:
             if ended is None:
                 # This task was cancelled. Everything that the worker has started must end.
                 worker.kill()
-        if ended.ending is Ending.DONE:
+        if ended.ending is RunEnding.DONE:
             self._outdated = [one for one in self._outdated if one not in removed]
             self._keep(worker)
         else:
@@ -178,7 +180,7 @@ class Children:
             return None
         return worker
 
-    def _beside(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
         self._aside.add(task)
         task.add_done_callback(self._aside.discard)
@@ -187,24 +189,24 @@ class Children:
     def _forget_readying(self, task: asyncio.Task[None]) -> None:
         self._readying = None
 
-    async def _watch(self, worker: Worker, arguments: Sequence[str], run: Run, path: Path) -> Ended:
+    async def _watch(self, worker: Worker, arguments: Sequence[str], run: Run, path: Path) -> EndedRun:
         """Wait until a worker has completed its run. Give up if it takes too long or the scheduler stops."""
         timeout_s = self._settings.timeout_ms_of(run.job) / 1_000
         doing = asyncio.ensure_future(worker.do(run.job, arguments, path))
         stopped = asyncio.ensure_future(self._stopping.wait())
         try:
             await asyncio.wait({doing, stopped}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-            ending = Ending.STOPPED if stopped.done() else Ending.TIMED_OUT
-            if ending is Ending.STOPPED:
+            ending = RunEnding.STOPPED if stopped.done() else RunEnding.TIMED_OUT
+            if ending is RunEnding.STOPPED:
                 await asyncio.wait({doing}, timeout=self._settings.stop_timeout_ms / 1_000)
             if doing.done():
-                return await _judge(worker, run, path, doing)
+                return await _ended_run(worker, run, path, doing)
             reason = (
                 "the scheduler was stopped"
-                if ending is Ending.STOPPED
+                if ending is RunEnding.STOPPED
                 else f"not done after {timeout_s:g} s, and killed"
             )
-            return Ended(run, ending, reason)
+            return EndedRun(run, ending, reason)
         finally:
             doing.cancel()
             stopped.cancel()
@@ -240,12 +242,12 @@ class Children:
         task.add_done_callback(self._ending.discard)
 
 
-async def _judge(worker: Worker, run: Run, path: Path, doing: "asyncio.Future[int | None]") -> Ended:
+async def _ended_run(worker: Worker, run: Run, path: Path, doing: "asyncio.Future[int | None]") -> EndedRun:
     """Return the ending of a run that its worker has completed, or that ended with its worker."""
     try:
         code = doing.result()
     except OSError as error:
-        return Ended(run, Ending.FAILED, f"its log can't be written: {error.filename}: {error.strerror or error}")
+        return EndedRun(run, RunEnding.FAILED, f"its log can't be written: {error.filename}: {error.strerror or error}")
     if code is None:
         code = await worker.wait()
         # A worker that ends with code 0 before it answers has not done this run.
@@ -253,8 +255,8 @@ async def _judge(worker: Worker, run: Run, path: Path, doing: "asyncio.Future[in
         reason = f"its process {describe_exit(code)}" + (
             f"; the last line of its log: {last_line}" if last_line else ""
         )
-        return Ended(run, ending_of(code or 1), reason)
-    return Ended(run, ending_of(code), last_log_line(path))
+        return EndedRun(run, ending_of(code or 1), reason)
+    return EndedRun(run, ending_of(code), last_log_line(path))
 
 
 def job_arguments(settings: SchedulerSettings, run: Run, removed: Sequence[PrunedRun] = ()) -> Sequence[str]:

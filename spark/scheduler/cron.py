@@ -26,7 +26,7 @@ class Cron(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class DueTimes:
     """The time that is due now, and the next time; None if there is none."""
 
     fire_at: datetime | None
@@ -79,13 +79,13 @@ def last_before(cron: Cron, moment: datetime) -> datetime | None:
     return None
 
 
-def decide_due(cron: Cron, *, next_at: datetime | None, now: datetime) -> Due:
+def decide_due(cron: Cron, *, next_at: datetime | None, now: datetime) -> DueTimes:
     """Decide whether a job is due. If several times passed without a check, only the last of them counts."""
     if next_at is None or next_at > now:
-        return Due(None, next_at if next_at is not None else next_after(cron, now))
+        return DueTimes(None, next_at if next_at is not None else next_after(cron, now))
     fire_at = last_before(cron, now + timedelta(microseconds=1))
     # If the clock was set back or the time zone has changed, the stored time is due all the same.
-    return Due(max(next_at, fire_at) if fire_at is not None else next_at, next_after(cron, now))
+    return DueTimes(max(next_at, fire_at) if fire_at is not None else next_at, next_after(cron, now))
 
 
 def _named_weekdays(part: str) -> str:

@@ -11,7 +11,7 @@ PERMANENT_CODES = frozenset({2, 3})
 """The exit codes of jobs for failures that a retry can't correct, such as an invalid command line."""
 
 
-class Ending(enum.Enum):
+class RunEnding(enum.Enum):
     """The ways in which a job's process can end."""
 
     DONE = "done"
@@ -25,11 +25,11 @@ class Ending(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedRun:
     """A job's process that ended. `reason` is a text for people."""
 
     run: Run
-    ending: Ending
+    ending: RunEnding
     reason: str
 
 
@@ -49,19 +49,19 @@ class UpcomingRun:
     at: datetime
 
 
-def ending_of(exit_code: int) -> Ending:
+def ending_of(exit_code: int) -> RunEnding:
     """Return the ending that a job's exit code stands for."""
     if exit_code == 0:
-        return Ending.DONE
-    return Ending.PERMANENT if exit_code in PERMANENT_CODES else Ending.FAILED
+        return RunEnding.DONE
+    return RunEnding.PERMANENT if exit_code in PERMANENT_CODES else RunEnding.FAILED
 
 
-def decide_after(ended: Ended, *, attempts_max: int) -> RetryDecision:
+def decide_after(ended: EndedRun, *, attempts_max: int) -> RetryDecision:
     """Decide the new status of a run after a failed attempt, and whether to queue it again."""
-    assert ended.ending in (Ending.FAILED, Ending.PERMANENT, Ending.TIMED_OUT)
+    assert ended.ending in (RunEnding.FAILED, RunEnding.PERMANENT, RunEnding.TIMED_OUT)
     return RetryDecision(
-        status="timed_out" if ended.ending is Ending.TIMED_OUT else "failed",
-        requeue=ended.ending is not Ending.PERMANENT and ended.run.attempt < attempts_max,
+        status="timed_out" if ended.ending is RunEnding.TIMED_OUT else "failed",
+        requeue=ended.ending is not RunEnding.PERMANENT and ended.run.attempt < attempts_max,
     )
 
 

@@ -15,7 +15,7 @@ from spark.postgres import reason
 from spark.reportfiles import is_uri, remove_run
 from spark.runs import Run
 from spark.scheduler.children import Children
-from spark.scheduler.decide import Ended, Ending
+from spark.scheduler.decide import EndedRun, RunEnding
 from spark.scheduler.leadership import Leadership
 from spark.scheduler.settings import SchedulerSettings
 from spark.scheduler.turns import TurnResult, Turns
@@ -49,7 +49,7 @@ class Scheduler:
         self._turns = turns
         self._children = children
         self._own: dict[UUID, Run] = {}
-        self._ended: list[Ended] = []
+        self._ended: list[EndedRun] = []
         self._wake = asyncio.Event()
         self._tending: set[asyncio.Task[None]] = set()
         self._taking: asyncio.Future[TurnResult] | None = None
@@ -83,7 +83,7 @@ class Scheduler:
             result = await self._turn(TURN_TIMEOUT_S)
             for run in result.claimed:
                 self._own[run.id] = run
-                task = self._lifecycle.scope.spawn(f"run-{run.id}", self._tend(run))
+                task = self._lifecycle.scope.spawn(f"run-{run.id}", self._run_to_end(run))
                 self._tending.add(task)
                 task.add_done_callback(self._tending.discard)
             if result.ahead is not None and len(self._own) < self._settings.runs_max:
@@ -109,13 +109,13 @@ class Scheduler:
         await asyncio.wait({self._taking}, timeout=timeout_s)
         if not self._taking.done():
             self._leadership.cut()
-            self._note_away(f"Postgres did not answer within {timeout_s:g} s")
+            self._log_unavailable(f"Postgres did not answer within {timeout_s:g} s")
             return TurnResult()
         taken, self._taking = self._taking, None
         try:
             result = taken.result()
         except psycopg.Error as error:
-            self._note_away(reason(error))
+            self._log_unavailable(reason(error))
             return TurnResult()
         if self._is_away:
             self._is_away = False
@@ -123,15 +123,15 @@ class Scheduler:
         self._ended = [one for one in self._ended if one not in result.settled]
         return result
 
-    async def _tend(self, run: Run) -> None:
+    async def _run_to_end(self, run: Run) -> None:
         ended = await self._children.run(run)
         del self._own[run.id]
-        if ended.ending is Ending.DONE and not self._own:
+        if ended.ending is RunEnding.DONE and not self._own:
             self._children.record_classes()
         self._ended.append(ended)
         self._wake.set()
 
-    def _note_away(self, why: str) -> None:
+    def _log_unavailable(self, why: str) -> None:
         if not self._is_away:
             log.warning("Postgres can't be used, so no reports are made", reason=why)
         self._is_away = True

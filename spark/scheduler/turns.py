@@ -15,7 +15,7 @@ from gantry.runtime.clock import Clock
 from gantry.runtime.telemetry import logger
 from spark.runs import PrunedRun, Run, Runs, Schedule
 from spark.scheduler.cron import Cron, decide_due, last_before, next_after, parse_cron
-from spark.scheduler.decide import Ended, Ending, UpcomingRun, choose, decide_after, decide_ahead
+from spark.scheduler.decide import EndedRun, RunEnding, UpcomingRun, choose, decide_after, decide_ahead
 from spark.scheduler.jobs import JOBS
 from spark.scheduler.leadership import Leadership
 from spark.scheduler.settings import SchedulerSettings
@@ -38,7 +38,7 @@ class TurnResult:
 
     is_leader: bool = False
     claimed: list[Run] = field(default_factory=list)
-    settled: list[Ended] = field(default_factory=list)
+    settled: list[EndedRun] = field(default_factory=list)
     pruned: list[PrunedRun] = field(default_factory=list)
     ahead: UpcomingRun | None = None
     """The job for which to prepare a worker; None for no job."""
@@ -72,7 +72,7 @@ class Turns:
         self._led_since_ms: int | None = None
         self._pruned_at_ms: int | None = None
 
-    def take(self, ended: Collection[Ended], *, own: Mapping[UUID, Run], may_claim: bool) -> TurnResult:
+    def take(self, ended: Collection[EndedRun], *, own: Mapping[UUID, Run], may_claim: bool) -> TurnResult:
         """Do one turn.
 
         Args:
@@ -90,7 +90,7 @@ class Turns:
             self._leadership.drop()
             raise
 
-    def _take(self, ended: Collection[Ended], own: Mapping[UUID, Run], *, may_claim: bool) -> TurnResult:
+    def _take(self, ended: Collection[EndedRun], own: Mapping[UUID, Run], *, may_claim: bool) -> TurnResult:
         result = TurnResult()
         runs = Runs(self._leadership.connection())
         # Id and attempt fence each statement, so this is correct even if another process is the scheduler by now.
@@ -110,7 +110,7 @@ class Turns:
         self._recover(runs, own)
         result.pruned = self._prune(runs)
         result.claimed = self._claim(runs, own)
-        self._look_ahead(result)
+        self._plan_next_worker(result)
         return result
 
     def _now(self) -> datetime:
@@ -147,7 +147,7 @@ class Turns:
         if changed:
             self._write_schedules(runs)
 
-    def _look_ahead(self, result: TurnResult) -> None:
+    def _plan_next_worker(self, result: TurnResult) -> None:
         now = self._now()
         ahead = decide_ahead(self._next_at, now=now, lead=self._settings.worker_lead, done_for=self._ahead_of)
         if ahead is not None:
@@ -161,7 +161,7 @@ class Turns:
             if JOBS[job].covers_windows:
                 self._behind[job] = fire_at
             return
-        start, end = self._piece(runs, job, cron, fire_at) if JOBS[job].covers_windows else (None, fire_at)
+        start, end = self._window(runs, job, cron, fire_at) if JOBS[job].covers_windows else (None, fire_at)
         run, is_new = runs.request(job, window_start=start, window_end=end, trigger="schedule")
         # A piece that failed for good already has a run with the same window: that run is queued again.
         if is_new or (JOBS[job].covers_windows and runs.requeue(run.id)):
@@ -171,7 +171,7 @@ class Turns:
         if end < fire_at:
             self._behind[job] = fire_at
 
-    def _piece(self, runs: Runs, job: str, cron: Cron, fire_at: datetime) -> tuple[datetime, datetime]:
+    def _window(self, runs: Runs, job: str, cron: Cron, fire_at: datetime) -> tuple[datetime, datetime]:
         # Start at the end of the last success, so that the next window includes a window that failed.
         done = runs.covered_until(job)
         start = done if done is not None and done < fire_at else last_before(cron, fire_at)
@@ -199,8 +199,8 @@ class Turns:
         for run in runs.stale(after_ms=self._settings.stale_after_ms):
             if run.id in own:
                 continue
-            ending = Ending.PERMANENT if run.requested_by == COMMAND_LINE else Ending.FAILED
-            lost = Ended(run, ending, "its process ended without a report: the machine or the scheduler went down")
+            ending = RunEnding.PERMANENT if run.requested_by == COMMAND_LINE else RunEnding.FAILED
+            lost = EndedRun(run, ending, "its process ended without a report: the machine or the scheduler went down")
             settle(runs, lost, attempts_max=self._settings.attempts_max)
             log.warning("a run without a process was found", job=run.job, run=str(run.id))
 
@@ -233,13 +233,13 @@ class Turns:
         runs.write_schedules([Schedule(job, self._texts[job], self._next_at[job]) for job in self._crons])
 
 
-def settle(runs: Runs, ended: Ended, *, attempts_max: int) -> None:
+def settle(runs: Runs, ended: EndedRun, *, attempts_max: int) -> None:
     """Record the end of an attempt. Does nothing if another process has taken over the run meanwhile."""
     run = ended.run
-    if ended.ending is Ending.DONE:
+    if ended.ending is RunEnding.DONE:
         # A job records its success itself, together with its rows. If it has not, the attempt counts as failed.
-        ended = Ended(run, Ending.FAILED, "it ended without an error and without a result")
-    if ended.ending is Ending.STOPPED:
+        ended = EndedRun(run, RunEnding.FAILED, "it ended without an error and without a result")
+    if ended.ending is RunEnding.STOPPED:
         runs.release(run.id, run.attempt)
         return
     verdict = decide_after(ended, attempts_max=attempts_max)

@@ -42,7 +42,7 @@ def cause() -> Column:
             verdicts.RETRY_LOOP: text(
                 _counted("retry_messages", "message"),
                 " came back for another try in the last ",
-                _spoken("covered_s"),
+                _duration_text("covered_s"),
                 ", ",
                 _per_second("retry_rate"),
                 choose(
@@ -147,11 +147,11 @@ def _unknown(waiting: Sql) -> Sql:
 
 def _retention_risk(waiting: Sql) -> Sql:
     when = choose(
-        ("risk.retention_left_s > 0", text("is deleted in ", _spoken("risk.retention_left_s"))),
+        ("risk.retention_left_s > 0", text("is deleted in ", _duration_text("risk.retention_left_s"))),
         otherwise="may be deleted at any moment",
     )
     why = choose(
-        ("risk.through_s IS NOT NULL", text("but to get through its queue takes ", _spoken("risk.through_s"))),
+        ("risk.through_s IS NOT NULL", text("but to get through its queue takes ", _duration_text("risk.through_s"))),
         otherwise="and nothing of its queue is being consumed",
     )
     return text("The oldest message that waits ", when, ", ", why, "; ", waiting, ".")
@@ -165,7 +165,9 @@ def _stalled(waiting: Sql) -> Sql:
     connected = choose(
         ("clients = 1", "1 consumer is connected"), otherwise=text(_number("clients"), " consumers are connected")
     )
-    return text(connected, ", but nothing was committed", where, " for ", _spoken("stalled_s"), "; ", waiting, ".")
+    return text(
+        connected, ", but nothing was committed", where, " for ", _duration_text("stalled_s"), "; ", waiting, "."
+    )
 
 
 def _hot_queue() -> Sql:
@@ -179,7 +181,7 @@ def _waiting() -> Sql:
     messages = choose(
         ("lag_messages = 1", "1 message waits"), otherwise=text(_number("lag_messages"), " messages wait")
     )
-    oldest = choose(("lag_seconds IS NOT NULL", text(", the oldest for ", _spoken("lag_seconds"))), otherwise="")
+    oldest = choose(("lag_seconds IS NOT NULL", text(", the oldest for ", _duration_text("lag_seconds"))), otherwise="")
     known = choose(
         ("known_lag_messages = 1", "1 message waits"), otherwise=text(_number("known_lag_messages"), " messages wait")
     )
@@ -217,7 +219,7 @@ def _speed_up() -> Sql:
         otherwise=text(shorten, "add threads or consumers, up to one a queue (", _number("topic_queues"), ")."),
     )
     return choose(
-        ("drain_eta_s IS NOT NULL", text("Wait: at this pace it is over in ", _spoken("drain_eta_s"), ".")),
+        ("drain_eta_s IS NOT NULL", text("Wait: at this pace it is over in ", _duration_text("drain_eta_s"), ".")),
         otherwise=more,
     )
 
@@ -274,7 +276,7 @@ def _per_second(name: str) -> Sql:
     return text(number_text, "/s")
 
 
-def _spoken(name: str) -> Sql:
+def _duration_text(name: str) -> Sql:
     """Return a time in seconds in its largest unit: "48 s", "3 min", "5 h", "2 days"."""
 
     def units(length_s: int, unit: str) -> Sql:

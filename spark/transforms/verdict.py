@@ -5,8 +5,8 @@
    topic.
 2. If numbers are unknown, the verdict is UNKNOWN. Exception: if they are unknown only because nothing was ever
    committed, and no client is connected, the reason is known: NO_CONSUMER or STOPPED.
-3. Otherwise it is the first claim that holds, in the order of CLAIMS. The evidence (`also`) has all claims that hold.
-4. If no claim holds, the verdict is UNKNOWN if commits don't move and it is unknown whether a consumer is connected.
+3. Otherwise it is the first verdict of RANKED_VERDICTS whose condition holds. The evidence (`also`) has all of them.
+4. If no condition holds, the verdict is UNKNOWN if commits don't move and it is unknown whether a consumer is connected.
    Otherwise it is OK: the group keeps up.
 
 The verdict of an ignored group is IGNORED. `found` has the verdict that it would have otherwise.
@@ -36,7 +36,7 @@ IGNORED: Final = "IGNORED"
 RANKED_VERDICTS: Final = (
     # Messages are about to be lost, which is more urgent than everything else.
     RETENTION_RISK,
-    # A person did this on purpose, and it explains the claims below.
+    # A person did this on purpose, and it explains the verdicts below.
     PAUSED,
     REWOUND,
     # No messages are consumed, and the consumers are missing or stuck.
@@ -54,7 +54,7 @@ RANKED_VERDICTS: Final = (
 
 
 def flags(settings: LagSettings) -> Column:
-    """Return the array of the CLAIMS that hold, in their order."""
+    """Return the array of the RANKED_VERDICTS whose conditions hold, in their order."""
     waits = fn.col("has_head_queues") > 0
     is_unserved = fn.col("is_unserved_queues") > 0
     rewound = (fn.col("is_rewound_queues") > 0) & (fn.col("back_messages") >= settings.rewind_messages_min)

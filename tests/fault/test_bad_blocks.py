@@ -155,7 +155,7 @@ def test_good_pages_beside_a_bad_one_can_be_touched(disk: BadDisk) -> None:
     content = bytes(range(256)) * 4096
     with disk.mounted() as folder:
         (folder / "file").write_bytes(content)
-    disk.spoil([("file", 5)])
+    disk.mark_bad([("file", 5)])
     with disk.mounted() as folder:
         file = OsFileSystem().open(str(folder / "file"))
         for at in range(0, 5 * PAGE_BYTES, 512):
@@ -176,7 +176,7 @@ def test_good_pages_beside_a_bad_one_can_be_touched(disk: BadDisk) -> None:
 async def test_a_page_of_the_log_costs_its_records(scene: Scene, how: str, number: int) -> None:
     await scene.make(how)
     name = f"commitlog/{scene.names('commitlog')[number]}"
-    scene.disk.spoil([(f"store/{name}", 5)])
+    scene.disk.mark_bad([(f"store/{name}", 5)])
     with scene.disk.mounted():
         verified(scene.store, name)
         if how == "repair":
@@ -192,7 +192,7 @@ async def test_a_page_of_the_log_costs_its_records(scene: Scene, how: str, numbe
 async def test_a_bad_page_of_a_queue_file_affects_no_other_queue(scene: Scene, how: str, page: int) -> None:
     await scene.make(how)
     name = "consumequeue/T/0/" + "0" * 20
-    scene.disk.spoil([(f"store/{name}", page)])
+    scene.disk.mark_bad([(f"store/{name}", page)])
     with scene.disk.mounted():
         verified(scene.store, name)
         if how == "repair":
@@ -220,7 +220,7 @@ async def test_a_bad_page_of_a_queue_file_affects_no_other_queue(scene: Scene, h
 async def test_a_page_of_the_newest_index_file_is_built_again(scene: Scene, how: str, page: int) -> None:
     await scene.make(how)
     name = f"index/{scene.names('index')[-1]}"
-    scene.disk.spoil([(f"store/{name}", page)])
+    scene.disk.mark_bad([(f"store/{name}", page)])
     with scene.disk.mounted():
         verified(scene.store, name)
         if how == "repair":
@@ -250,7 +250,7 @@ async def test_a_page_of_the_newest_index_file_is_built_again(scene: Scene, how:
 )
 async def test_a_small_file_is_replaced_or_the_start_says_which_it_is(scene: Scene, how: str, name: str) -> None:
     await scene.make(how)
-    scene.disk.spoil([(f"store/{name}", 0)])
+    scene.disk.mark_bad([(f"store/{name}", 0)])
     with scene.disk.mounted():
         before = len(scene.process.log.splitlines())
         scene.process.launch()

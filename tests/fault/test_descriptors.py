@@ -220,7 +220,7 @@ def test_log_files_without_writes_hold_no_descriptors(tmp_path: Path) -> None:
             store._group_commit.flush_now()
             store._log._ahead.wait_for(store._log._next_start())
         store.dispatch()
-        store._log.tend_files()
+        store._log.maintain_files()
         assert count() < before + UNFLUSHED_FILES_MAX // 2
     with opened(tmp_path / "store", OsFileSystem(), **settings) as store:
         assert len(store._log.files) >= 3 * UNFLUSHED_FILES_MAX

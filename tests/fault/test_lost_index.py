@@ -51,7 +51,7 @@ def lengthen(store: SmallStore, path: str) -> None:
     resize(store, path, store.files.size_bytes(path) + 1)
 
 
-def spoil(store: SmallStore, path: str) -> None:
+def mark_bad(store: SmallStore, path: str) -> None:
     store.files.make_unreadable(path, 0, 1)
 
 
@@ -66,7 +66,7 @@ def remove(store: SmallStore, path: str) -> None:
 
 @pytest.mark.parametrize("how", ["stop", "kill", "repair"])
 @pytest.mark.parametrize("which", [[0], [1], [FILES - 1], [1, 2], [2, 3], [0, 1, 2, 3]])
-@pytest.mark.parametrize("damage", [remove, cut, lengthen, spoil])
+@pytest.mark.parametrize("damage", [remove, cut, lengthen, mark_bad])
 def test_missing_index_files_are_rebuilt(
     store: SmallStore, damage: Callable[[SmallStore, str], None], which: list[int], how: str
 ) -> None:
@@ -100,7 +100,7 @@ def test_an_unreadable_page_of_the_file_that_is_written_does_not_end_the_process
 
 
 @pytest.mark.parametrize(("number", "how"), [(0, "stop"), (0, "kill"), (FILES - 1, "stop")])
-@pytest.mark.parametrize("damage", [remove, cut, spoil])
+@pytest.mark.parametrize("damage", [remove, cut, mark_bad])
 def test_a_rebuild_that_takes_too_long_is_left_to_repair_and_logged_at_each_start(
     store: SmallStore, monkeypatch: pytest.MonkeyPatch, damage: Callable[[SmallStore, str], None], number: int, how: str
 ) -> None:
@@ -143,7 +143,7 @@ def test_messages_without_keys_and_of_deleted_topics_are_not_missing() -> None:
 
 
 @pytest.mark.parametrize("gone", [2, 3, 4])
-@pytest.mark.parametrize("damage", [cut, lengthen, spoil])
+@pytest.mark.parametrize("damage", [cut, lengthen, mark_bad])
 def test_a_broken_file_without_messages_is_removed(
     store: SmallStore, monkeypatch: pytest.MonkeyPatch, damage: Callable[[SmallStore, str], None], gone: int
 ) -> None:
@@ -160,7 +160,7 @@ def test_a_broken_file_without_messages_is_removed(
 
 
 @pytest.mark.parametrize("number", range(FILES))
-@pytest.mark.parametrize("damage", [remove, cut, lengthen, spoil])
+@pytest.mark.parametrize("damage", [remove, cut, lengthen, mark_bad])
 def test_a_file_that_is_lost_together_with_a_queue_is_built_again(
     store: SmallStore, damage: Callable[[SmallStore, str], None], number: int
 ) -> None:

@@ -189,7 +189,7 @@ async def test_a_failed_flush_is_not_forgiven_by_a_restart(
                 load.start()
                 await load.reach(ACKNOWLEDGED_MIN + rng.below(300))
                 if is_starving:
-                    disk.starve()
+                    disk.fill_up()
                     await load.hear("can't be flushed", "can't be written")
                     await asyncio.to_thread(getattr(process, end))
                     disk.feed()

@@ -154,11 +154,11 @@ def cut_short(files: MemFileSystem, path: str) -> None:
     files.sync_everything()
 
 
-def spoil(files: MemFileSystem, path: str) -> None:
+def mark_bad(files: MemFileSystem, path: str) -> None:
     files.make_unreadable(path, 0, 1)
 
 
-@pytest.mark.parametrize("damage", [cut_short, spoil])
+@pytest.mark.parametrize("damage", [cut_short, mark_bad])
 @pytest.mark.parametrize("cuts", [None, Rng(1), Rng(2)])
 @pytest.mark.parametrize("number", [0, 2, 5])
 def test_a_start_that_ends_while_it_repairs_a_queue_is_repeated(

@@ -71,7 +71,7 @@ def newest(stack: Stack, group: str | None, topic: str) -> dict[str, tuple[Any, 
 def blocks_of(stack: Stack, group: str, topic: str) -> list[Kind]:
     """Return the kinds of the blocks that list a group."""
     with psycopg.connect(stack.facts["postgres"]) as connection:
-        looks = sampleblocks.stored_looks(connection)
+        looks = sampleblocks.stored_blocks(connection)
     return [kind for _, kind, looked in looks if (group, topic) in sampleblocks.figures(looked)]
 
 
@@ -126,7 +126,7 @@ def test_offsets_and_the_first_unconsumed_message_are_sampled(http, stack):
     caught_up = ([0, 1], [0, 0], [0, 3], [None, 3], None)
     wait_until(lambda: newest(stack, "READER", "SAMPLED")["broker-a"][:5] == caught_up)
     with psycopg.connect(stack.facts["postgres"]) as connection:
-        pairs = {pair for _, _, looked in sampleblocks.stored_looks(connection) for pair in looked.pairs}
+        pairs = {pair for _, _, looked in sampleblocks.stored_blocks(connection) for pair in looked.pairs}
     assert not [pair for pair in pairs if pair[1] == "TBW102" or pair[0] == "TOOLS_CONSUMER"]
 
 
@@ -222,7 +222,7 @@ async def test_an_offset_that_was_set_is_distinguished_from_a_commit(http, stack
 
     def served(committed: int) -> list[bool | None]:
         with psycopg.connect(stack.facts["postgres"]) as connection:
-            looks = sampleblocks.stored_looks(connection)
+            looks = sampleblocks.stored_blocks(connection)
         return [
             sampleblocks.served(looked)["SETTER", "SET"]
             for broker, _, looked in looks

@@ -27,7 +27,7 @@ from services.gateway.usecases.sampling.sampler import Sampler, moment_of, store
 from spark.lagsamples import read_samples
 from spark.postgres import connect
 from tests.support.postgres import PostgresServer
-from tests.support.sampleblocks import millis, sample_of_one, stored_looks
+from tests.support.sampleblocks import millis, sample_of_one, stored_blocks
 from tests.support.virtualtime import FakeClock
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -403,7 +403,7 @@ async def test_a_block_that_may_be_lost_is_followed_by_a_full_one(
     look.ends["broker-b"] = 2**63
     await look.round()
     with connect(own_postgres.url, application="gantry-test") as connection:
-        written = [(broker[-1], kind.name) for broker, kind, _ in stored_looks(connection)]
+        written = [(broker[-1], kind.name) for broker, kind, _ in stored_blocks(connection)]
         missing = connection.execute("SELECT missing FROM lag_sample_rounds ORDER BY sampled_at").fetchall()
     of_a = [("a", "CHANGES")] * 4 + [("a", "FULL")]
     assert sorted(written) == [*of_a, ("b", "CHANGES"), ("b", "FULL"), ("b", "FULL")]

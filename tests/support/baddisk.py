@@ -23,7 +23,7 @@ _DIRECT_BLOCKS: Final = 12
 
 
 class BadDisk:
-    """The disk. All its pages can be read until `spoil` names some."""
+    """The disk. All its pages can be read until `mark_bad` names some."""
 
     def __init__(self, folder: Path) -> None:
         skip_without_mounts("tests of pages that can't be read", "debugfs")
@@ -45,7 +45,7 @@ class BadDisk:
             os.truncate(self._image, _BAD_BLOCK * PAGE_BYTES)
             yield path
 
-    def spoil(self, pages: Iterable[tuple[str, int]]) -> None:
+    def mark_bad(self, pages: Iterable[tuple[str, int]]) -> None:
         """Make pages unreadable while the disk is not mounted: paths relative to its folder, and page numbers."""
         for name, page in pages:
             assert 0 <= page < _DIRECT_BLOCKS, f"page {page} of {name} has no entry in its inode"

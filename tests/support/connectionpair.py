@@ -83,7 +83,7 @@ class MemoryTransport(asyncio.Transport):
         self._is_closing = True
         self._queue.clear()
         self._queued_bytes = 0
-        asyncio.get_running_loop().call_soon(self._lose)
+        asyncio.get_running_loop().call_soon(self._lose_connection)
 
     def _deliver(self) -> None:
         peer = self.other
@@ -99,9 +99,9 @@ class MemoryTransport(asyncio.Transport):
             self._is_paused = False
             self.protocol.resume_writing()
         if self._is_closing and (not self._queue or peer._is_lost):
-            self._lose()
+            self._lose_connection()
 
-    def _lose(self) -> None:
+    def _lose_connection(self) -> None:
         if self._is_lost:
             return
         self._is_lost = True

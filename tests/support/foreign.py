@@ -41,7 +41,7 @@ def java_classpath() -> str:
 def _java_library(pom: str, library: Path) -> Path:
     if shutil.which("java") is None or shutil.which("mvn") is None:
         pytest.skip("java or mvn is missing: Apache RocketMQ's own client, broker and mqadmin were not tried")
-    with _alone(library):
+    with _lock(library):
         if not (library / ".complete").exists():
             goal = ["dependency:copy-dependencies", f"-DoutputDirectory={library}"]
             _run(["mvn", "-q", "-B", "-f", str(FOREIGN / pom), *goal], timeout_s=FETCH_TIMEOUT_S)
@@ -54,7 +54,7 @@ def node_peer() -> Path:
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("node or npm is missing: the ali-ons client was not tried")
     folder = CACHE / "node"
-    with _alone(folder):
+    with _lock(folder):
         if not (folder / "node_modules" / ".complete").exists():
             shutil.copy(FOREIGN / "package.json", folder / "package.json")
             install = ["npm", "install", "--no-package-lock", "--no-audit", "--no-fund"]
@@ -65,7 +65,7 @@ def node_peer() -> Path:
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _lock(folder: Path) -> Iterator[None]:
     """Make the folder, and fill it under a lock against the other processes of the test run."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
@@ -106,7 +106,7 @@ def _run_peer(arguments: Sequence[str], timeout_s: float) -> str:
     compiled = classes / "RocketmqPeer.class"
     source = FOREIGN / "RocketmqPeer.java"
     classpath = java_classpath()
-    with _alone(classes):
+    with _lock(classes):
         if not compiled.exists() or compiled.stat().st_mtime < source.stat().st_mtime:
             _run(["javac", "-nowarn", "-cp", classpath, "-d", str(classes), str(source)], timeout_s=120)
     command = [*JAVA, "-cp", f"{classes}:{classpath}", "RocketmqPeer", *arguments]

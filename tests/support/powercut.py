@@ -4,7 +4,7 @@ An atomic reflink copy of the ext4 image, taken under load, holds exactly what e
 that moment, as a power cut would leave it. The copy reveals a missing fsync. It does not reveal a missing device flush,
 since the inner device's own cache (the page cache of the XFS file) is part of the copy.
 
-The disk can also break its promises. Both images are sparse, so that filling the outer one (`starve`) makes writes to
+The disk can also break its promises. Both images are sparse, so that filling the outer one (`fill_up`) makes writes to
 new blocks of the inner one fail, as a full thin pool does. `fdatasync` fails then. The inner page cache continues to
 show bytes that never reached the disk, even after the space is back (`feed`).
 """
@@ -40,7 +40,7 @@ class CuttableDisk:
         self._filler = self._outer / "filler"
         self.path = folder / "disk"
 
-    def starve(self) -> None:
+    def fill_up(self) -> None:
         """Leave the disk no space for new blocks, though its file system has free blocks."""
         os.sync()  # Blocks that were written before must not fail.
         free = os.statvfs(self._outer)

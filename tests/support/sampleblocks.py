@@ -21,7 +21,7 @@ from gantry.model.sampleblock import (
     zigzag,
 )
 from services.gateway.usecases.sampling.rounds import Sample
-from spark.lagblocks import UNKNOWN, Looked, looked_of
+from spark.lagblocks import UNKNOWN, BlockContent, block_content
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 BASE_BEFORE = timedelta(hours=1)
@@ -81,13 +81,13 @@ class SampleTable:
             )
 
 
-def stored_looks(connection: psycopg.Connection[Any]) -> list[tuple[str, Kind, Looked]]:
+def stored_blocks(connection: psycopg.Connection[Any]) -> list[tuple[str, Kind, BlockContent]]:
     """Return all blocks, combined with their bases, by time."""
     rows = connection.execute(
         "SELECT sampled_at, broker, kind, based_at, data FROM lag_sample_blocks ORDER BY sampled_at"
     ).fetchall()
     bases = {
-        (at, broker): looked_of(decode_block(data), Kind(kind), at_ms=millis(at))
+        (at, broker): block_content(decode_block(data), Kind(kind), at_ms=millis(at))
         for at, broker, kind, based_at, data in rows
         if based_at is None
     }
@@ -95,34 +95,34 @@ def stored_looks(connection: psycopg.Connection[Any]) -> list[tuple[str, Kind, L
         (
             broker,
             Kind(kind),
-            looked_of(decode_block(data), Kind(kind), at_ms=millis(at), base=bases.get((based_at, broker))),
+            block_content(decode_block(data), Kind(kind), at_ms=millis(at), base=bases.get((based_at, broker))),
         )
         for at, broker, kind, based_at, data in rows
     ]
 
 
-def figures(looked: Looked) -> dict[Pair, tuple[list[int], list[int], list[int], list[int | None], int | None]]:
+def figures(content: BlockContent) -> dict[Pair, tuple[list[int], list[int], list[int], list[int | None], int | None]]:
     """Return for each pair: queue ids, min, max and committed offsets, and the store time of its oldest message."""
     found = {}
     at = 0
-    for place, count, first_ms in zip(looked.places, looked.counts, looked.first_ms, strict=True):
+    for place, count, first_ms in zip(content.places, content.counts, content.first_ms, strict=True):
         part = slice(at, at + count)
         at += count
-        committed = [None if number == UNKNOWN else number for number in looked.committed[part].tolist()]
-        columns = [column[part].tolist() for column in (looked.queue_ids, looked.min_offsets, looked.max_offsets)]
-        found[looked.pairs[place]] = (*columns, committed, None if first_ms == UNKNOWN else int(first_ms))
+        committed = [None if number == UNKNOWN else number for number in content.committed[part].tolist()]
+        columns = [column[part].tolist() for column in (content.queue_ids, content.min_offsets, content.max_offsets)]
+        found[content.pairs[place]] = (*columns, committed, None if first_ms == UNKNOWN else int(first_ms))
     return found
 
 
-def served(looked: Looked) -> dict[Pair, bool | None]:
+def served(content: BlockContent) -> dict[Pair, bool | None]:
     """Return for each pair whether a consumer was connected."""
-    return {looked.pairs[place]: SERVED[code] for place, code in zip(looked.places, looked.served, strict=True)}
+    return {content.pairs[place]: SERVED[code] for place, code in zip(content.places, content.served, strict=True)}
 
 
 def newest(connection: psycopg.Connection[Any], group: str | None, topic: str) -> dict[str, tuple[Any, ...]]:
     """Return by broker the last known figures of a group and topic, and their time."""
     found = {}
-    for broker, _, looked in stored_looks(connection):
-        if (one := figures(looked).get((group, topic))) is not None:
-            found[broker] = (*one, EPOCH + timedelta(milliseconds=looked.at_ms))
+    for broker, _, content in stored_blocks(connection):
+        if (one := figures(content).get((group, topic))) is not None:
+            found[broker] = (*one, EPOCH + timedelta(milliseconds=content.at_ms))
     return found

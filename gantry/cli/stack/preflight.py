@@ -29,7 +29,7 @@ def check_ports(services: Iterable[Service], host: str) -> None:
             try:
                 _listen_once(host, port)
             except OSError as error:
-                raise StartupError(_explain(service.name, host, port, error)) from None
+                raise StartupError(_describe_bind_error(service.name, host, port, error)) from None
 
 
 def check_disk(layout: Layout, files: FileSystem, say: Callable[[str], None]) -> None:
@@ -76,7 +76,7 @@ def _listen_once(host: str, port: int) -> None:
         probe.listen(1)
 
 
-def _explain(name: str, host: str, port: int, error: OSError) -> str:
+def _describe_bind_error(name: str, host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return (
             f"port {port} of {name} is in use: stop the process that listens there, or choose other ports with --port-base "

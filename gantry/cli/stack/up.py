@@ -113,7 +113,7 @@ class _Stack:
             await asyncio.wait({starting, stopping, failing}, return_when=asyncio.FIRST_COMPLETED)
             if starting.done() and not stopping.done():
                 starting.result()
-                self._greet()
+                self._print_welcome()
                 await asyncio.wait({stopping, failing}, return_when=asyncio.FIRST_COMPLETED)
             if failing.done():
                 failing.result()
@@ -146,7 +146,7 @@ class _Stack:
         await self._supervisor.start(*map(self._spec, (self._layout.gateway(), *self._scheduler())))
         # The gateway is ready before it has created the first key. Without a database it can't create one yet.
         if not await self._wait_for_key(KEY_TIMEOUT_S):
-            self._scope.spawn("await-key", self._show_key_later())
+            self._scope.spawn("await-key", self._show_key_when_ready())
         self._is_ready = True
         self._write_stack()
 
@@ -180,7 +180,7 @@ class _Stack:
             await asyncio.sleep(KEY_POLL_S)
         return False
 
-    async def _show_key_later(self) -> None:
+    async def _show_key_when_ready(self) -> None:
         while not await self._wait_for_key(KEY_TIMEOUT_S):
             pass
         self._write_stack()
@@ -278,7 +278,7 @@ class _Stack:
             self._key = self._layout.key_file.read_text(encoding="utf-8").strip() or self._key
         return self._key
 
-    def _greet(self) -> None:
+    def _print_welcome(self) -> None:
         self._say(greeting(self._layout, self._api_key()))
         if self._api_key():
             self._report_replaced_key()

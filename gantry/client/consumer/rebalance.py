@@ -146,9 +146,9 @@ class GroupMember:
         finally:
             if not has_joined:
                 await self.close()
-        self._loops.append(self._engine.tasks.spawn(self._keep_balanced(is_balanced=is_balanced)))
+        self._loops.append(self._engine.tasks.spawn(self._rebalance_loop(is_balanced=is_balanced)))
         if self._commit_point is not None:
-            self._loops.append(self._engine.tasks.spawn(self._keep_committed()))
+            self._loops.append(self._engine.tasks.spawn(self._commit_loop()))
 
     async def close(self) -> None:
         """Commit, leave the group, and unregister at the brokers, so that the other members take over at once."""
@@ -218,7 +218,7 @@ class GroupMember:
             return False
         return True
 
-    async def _keep_balanced(self, *, is_balanced: bool) -> None:
+    async def _rebalance_loop(self, *, is_balanced: bool) -> None:
         settings = self._engine.settings
         interval_s, least_s = settings.rebalance_interval_ms / 1000, settings.rebalance_interval_min_ms / 1000
         while True:
@@ -336,7 +336,7 @@ class GroupMember:
             return error
         return Assignment(queue, max(0, first), None)
 
-    async def _keep_committed(self) -> None:
+    async def _commit_loop(self) -> None:
         while True:
             await asyncio.sleep(self._engine.settings.offset_commit_interval_ms / 1000)
             await self._commit_all(list(self._held))

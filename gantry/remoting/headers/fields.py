@@ -68,11 +68,11 @@ def explain(ext: Mapping[str, str], header_type: type[Header], error: msgspec.Va
         try:
             _convert(value, field.type, strict=False)
         except msgspec.ValidationError as reason:
-            return HeaderError(field.encode_name, value, _plainly(str(reason)))
+            return HeaderError(field.encode_name, value, _describe_reason(str(reason)))
     return HeaderError("extFields", None, str(error))  # pragma: no cover - a struct fails only by one of its fields.
 
 
-def _plainly(reason: str) -> str:
+def _describe_reason(reason: str) -> str:
     return reason.replace("`int | null`", "`int`").replace("`bool | null`", "`bool`").removesuffix(" - at `$`")
 
 

@@ -86,7 +86,7 @@ class OffsetProcessor:
                 raise RefusalError(
                     ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first"
                 )
-            if not self._begins_young(header.topic, header.queue_id):
+            if not self._is_new_queue(header.topic, header.queue_id):
                 raise RefusalError(
                     ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
                 )
@@ -138,7 +138,7 @@ class OffsetProcessor:
             TimestampResponseHeader(timestamp=_NO_TIME if stored_at_ms is None else stored_at_ms),
         )
 
-    def _begins_young(self, topic: str, queue_id: int) -> bool:
+    def _is_new_queue(self, topic: str, queue_id: int) -> bool:
         if self._store.min_offset(topic, queue_id) > 0:
             return False
         first = self._store.get(topic, queue_id, 0, 1, max_bytes=1)

@@ -69,7 +69,7 @@ def refuse_unsupported(properties: Mapping[str, str]) -> None:
     """
     for name, value in properties.items():
         feature = "messages for a set time" if name.startswith(_TIMER_PREFIX) else _FEATURES.get(name)
-        if feature is None or _asks_for_nothing(name, value):
+        if feature is None or _is_neutral(name, value):
             continue
         raise RefusalError(
             ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
@@ -88,7 +88,7 @@ def refuse_sys_flag(sys_flag: int) -> None:
         )
 
 
-def _asks_for_nothing(name: str, value: str) -> bool:
+def _is_neutral(name: str, value: str) -> bool:
     if name == PropertyName.TRAN_MSG:
         return value.lower() != "true"
     if name != PropertyName.DELAY:

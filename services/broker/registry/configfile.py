@@ -84,7 +84,7 @@ class ConfigFile:
 
     def _advice(self, error: UnreadableConfigError) -> str:
         reasons = "; ".join(f"{path} {reason}" for path, reason in error.reasons.items())
-        if error.may_be_good:
+        if error.may_be_valid:
             return (
                 f"{reasons}. Nothing was changed. Let the broker read that file (see its owner and mode, and the limits "
                 "of open files and memory), and start again"
@@ -102,7 +102,7 @@ class ConfigFile:
         Raises:
             OSError: The disk failed. Both files are still complete.
         """
-        self._keep_old()
+        self._back_up()
         checksum = 0
 
         def counted() -> Iterator[bytes]:
@@ -114,7 +114,7 @@ class ConfigFile:
         write_atomically(self._files, self.path, counted())
         self._good_crc, self._was_read = checksum, True
 
-    def _keep_old(self) -> None:
+    def _back_up(self) -> None:
         try:
             old = self._files.read(self.path)
         except FileNotFoundError:

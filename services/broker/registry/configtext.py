@@ -114,7 +114,7 @@ class ConfigText:
                 parts.append(b"{}")
             separator = b",\n\t"
         parts.append(b"\n}")
-        return _pieces(parts)
+        return _chunks(parts)
 
     def encode(self) -> bytes:
         """Return the whole text at once, for callers without an event loop."""
@@ -175,7 +175,7 @@ def _entry(key: str, value: Any) -> bytes:
     return b"".join(parts)
 
 
-def _pieces(parts: list[bytes | list[bytes]]) -> Iterator[bytes]:
+def _chunks(parts: list[bytes | list[bytes]]) -> Iterator[bytes]:
     gathered: list[bytes] = []
     size = 0
     for part in parts:

@@ -29,7 +29,7 @@ PULLED_PAIRS_MAX: Final = 100_000
 """Number of pairs whose pulls are recorded; the oldest pair is removed. Only tools show them."""
 
 
-class Clamped(NamedTuple):
+class ClampedOffset(NamedTuple):
     """An offset that was past the end of its queue."""
 
     topic: str
@@ -120,7 +120,7 @@ class OffsetTable:
             self.unsaved[key] = None
             self.unsaved_groups[group] = None
 
-    def clamp(self, end_of: Callable[[str, int], int]) -> list[Clamped]:
+    def clamp(self, end_of: Callable[[str, int], int]) -> list[ClampedOffset]:
         """Set every offset past the end of its queue back to the end, and return these offsets.
 
         Otherwise a group would skip the messages that fill the queue up to its offset.
@@ -129,13 +129,13 @@ class OffsetTable:
             end_of: Function that returns the max offset of a queue; 0 for a missing queue, whose first message gets
                 offset 0.
         """
-        clamped: list[Clamped] = []
+        clamped: list[ClampedOffset] = []
         for key, queues in self._committed.table.items():
             topic, _, group = key.partition(SEPARATOR)
             for queue_id, offset in queues.items():
                 end = end_of(topic, queue_id)
                 if offset > end:
-                    clamped.append(Clamped(topic, group, queue_id, offset, end))
+                    clamped.append(ClampedOffset(topic, group, queue_id, offset, end))
         for topic, group, queue_id, _, end in clamped:
             key = f"{topic}{SEPARATOR}{group}"
             self._committed.table[key][queue_id] = end

@@ -115,7 +115,7 @@ class MessageStore:
         deleted = self._folder.deleted
         self._dispatcher = Dispatcher(self._log, self._queues, index, self._requests, deleted, on_arrival=on_arrival)
         self._group_commit = GroupCommit(
-            self._log, settings, self._flush_worker, on_flushed=on_flushed, still_ours=self._owner.still_ours
+            self._log, settings, self._flush_worker, on_flushed=on_flushed, is_still_owned=self._owner.is_still_owned
         )
         self._remover = FileRemover(files, self._chores)
         self._retention = Retention(
@@ -139,7 +139,7 @@ class MessageStore:
         self.delete_topic = self._deletion.delete
         self.mark_deletion_saved = self._deletion.mark_saved
         self.unsaved_deletions = deleted.unsaved
-        self._oversee(on_flush_failed, on_lost)
+        self._listen(on_flush_failed, on_lost)
         self._derived: DerivedFlush | None = None
         self._checkpoint: StoreCheckpoint | None = None
 
@@ -163,7 +163,7 @@ class MessageStore:
         self.find_message = backlog.find_message
         self.verified_stored_at = backlog.stored_at
 
-    def _oversee(self, on_flush_failed: Callable[[str], None] | None, on_lost: Callable[[str], None] | None) -> None:
+    def _listen(self, on_flush_failed: Callable[[str], None] | None, on_lost: Callable[[str], None] | None) -> None:
         """Create the parts that observe all others."""
         self._metrics = StoreMetrics(
             commit_log=self._log,
@@ -276,7 +276,7 @@ class MessageStore:
         was_running, self._write_blockers.is_running = self._write_blockers.is_running, False
         self._writer.refusal = "the store is not running"
         self._remover.is_stopping = True
-        if was_running and self._derived is not None and self._owner.still_ours():
+        if was_running and self._derived is not None and self._owner.is_still_owned():
             self.write_out()
             self._group_commit.flush_now()
             self._dispatcher.run(self._log.confirm_offset)
@@ -349,7 +349,7 @@ class MessageStore:
             try:
                 self._do_due(now_ms)
             except OSError:
-                if self._owner.still_ours():
+                if self._owner.is_still_owned():
                     raise
 
     def _do_due(self, now_ms: int) -> None:
@@ -367,7 +367,7 @@ class MessageStore:
     def clean_expired(self) -> int:
         """Remove expired files now and in the next rounds of retention, at any hour; return the number removed now."""
         assert self._derived is not None, "the store is started first"
-        return self._retention.run_by_hand(self._derived.durable_offset) if self._owner.still_ours() else 0
+        return self._retention.run_by_hand(self._derived.durable_offset) if self._owner.is_still_owned() else 0
 
     @property
     def min_physical_offset(self) -> int:

@@ -213,7 +213,7 @@ class Retention:
         if file is None or last is None:
             return None
         if self._ages is None or now_ms - self._ages[0] >= _AGES_MS or self._ages[1] is not last:
-            self._look_at_ages()
+            self._check_ages()
             self._ages = now_ms, last
         if file.start not in self._expiries:
             kept_until_ms = self._kept_until.get(file.start)
@@ -221,7 +221,7 @@ class Retention:
             self._expiries[file.start] = None if at_ms is None else Expiry(at_ms, file is last)
         return self._expiries[file.start]
 
-    def _look_at_ages(self) -> None:
+    def _check_ages(self) -> None:
         """Note for every file until when its age keeps it; a file is removed only together with all files before it."""
         now_ms = self._clock.now_ms()
         reserved_ms = self._settings.file_reserved_time_hours * _HOUR_MS

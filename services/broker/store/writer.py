@@ -139,7 +139,7 @@ class Writer:
         queue_offset = queue.next_offset if has_place else 0
         stored_at_ms, log = self._now_ms(), self._log
         if stored_at_ms < log.appended_at_ms:
-            stored_at_ms = self._not_before_last(stored_at_ms)
+            stored_at_ms = self._monotonic_store_time(stored_at_ms)
         while True:
             at = log.next_offset
             try:
@@ -199,7 +199,7 @@ class Writer:
         assert not sys_flag & TRANSACTION_ROLLBACK, "a batch is of no transaction"
         stored_at_ms, log = self._now_ms(), self._log
         if stored_at_ms < log.appended_at_ms:
-            stored_at_ms = self._not_before_last(stored_at_ms)
+            stored_at_ms = self._monotonic_store_time(stored_at_ms)
         sys_flag |= log.store_flag
         while True:
             records: list[bytes] = []
@@ -231,7 +231,7 @@ class Writer:
             self._pending.extend(requests)
         return BatchPutResult(PutStatus.OK, tuple([request[0] for request in requests]), first, stored_at_ms, at)
 
-    def _not_before_last(self, now_ms: int) -> int:
+    def _monotonic_store_time(self, now_ms: int) -> int:
         """Return the last record's store time instead of an earlier time: store times never go back in the log."""
         last_ms = self._log.appended_at_ms
         if last_ms - now_ms >= _BEHIND_LOGGED_MS_MIN and last_ms != self._behind_logged_ms:

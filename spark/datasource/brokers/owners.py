@@ -129,13 +129,13 @@ async def ask_owners(engine: ClientEngine, groups: Sequence[str]) -> dict[str, G
     brokers = (await engine.cluster_info()).broker_addr_table.values()
     found = {group: GroupOwners(silent=len(brokers)) for group in groups}
     places = [(data.master_address, group) for data in brokers for group in groups]
-    await _together([_ask_group(engine, address, group, found[group]) for address, group in places])
+    await _gather([_ask_group(engine, address, group, found[group]) for address, group in places])
     clients = [(group, client) for group in groups for client in found[group].clients.values()][:CLIENTS_MAX]
-    await _together([_ask_client(engine, group, client) for group, client in clients])
+    await _gather([_ask_client(engine, group, client) for group, client in clients])
     return found
 
 
-async def _together(requests: Sequence[Coroutine[Any, Any, None]]) -> None:
+async def _gather(requests: Sequence[Coroutine[Any, Any, None]]) -> None:
     """Run the requests, REQUESTS_MAX at a time. Cancel the requests that are not answered in time."""
     turns = asyncio.Semaphore(REQUESTS_MAX)
 

@@ -90,10 +90,10 @@ async def find_positions(
         if not pushed.passes("broker", view.name):
             continue
         for topic, groups in sorted(by_topic.items()):
-            why_not = view.why_not(topic)
-            if why_not is not None:
+            unknown_reason = view.unknown_reason(topic)
+            if unknown_reason is not None:
                 count = view.topics.get(topic) or await routed_queues(engine, survey, view.name, topic)
-                found += _unknown_positions(view, topic, groups, count, why_not)
+                found += _unknown_positions(view, topic, groups, count, unknown_reason)
             elif topic in view.states:
                 found += _known_positions(view, topic, groups)
     return SurveyedPositions(survey, [position for position in found if pushed.passes("queue_id", position.queue_id)])

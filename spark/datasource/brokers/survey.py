@@ -71,7 +71,7 @@ class BrokerView:
     """The least difference by which the broker's clock is ahead of the reader's (negative: behind). It is 0 if the time
     that the answer took explains the difference, and None if the broker did not report its time."""
 
-    def why_not(self, topic: str) -> str | None:
+    def unknown_reason(self, topic: str) -> str | None:
         """Return why the numbers of a topic on this broker are unknown; None if they are known."""
         states = self.states.get(topic)
         return self.error or (states if isinstance(states, str) else None)

@@ -38,7 +38,7 @@ class MessagesError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class QueueBounds:
     """The offsets `[first, end)` that a queue holds."""
 
     first: int
@@ -49,7 +49,7 @@ class Ends:
 class TopicQueues:
     """The result of one survey."""
 
-    ends: dict[MessageQueue, Ends] = field(default_factory=dict)
+    ends: dict[MessageQueue, QueueBounds] = field(default_factory=dict)
     unknown: dict[TopicBroker, str] = field(default_factory=dict)
     """The topics on brokers that gave no answer, with the error."""
     gone: set[TopicBroker] = field(default_factory=set)
@@ -128,7 +128,9 @@ async def find_queues(
         for state in states:
             is_read = state.readable and (read_queues is None or state.queue_id < read_queues)
             if is_read and pushed.passes("queue_id", state.queue_id):
-                found.ends[MessageQueue(topic, broker, state.queue_id)] = Ends(state.min_offset, state.max_offset)
+                found.ends[MessageQueue(topic, broker, state.queue_id)] = QueueBounds(
+                    state.min_offset, state.max_offset
+                )
 
     await asyncio.gather(*(ask_route(topic) for topic in names))
     wanted = [pair for pair in read_queues_of if pushed.passes("topic", pair[0]) and pushed.passes("broker", pair[1])]
@@ -137,7 +139,7 @@ async def find_queues(
 
 
 async def positions(
-    engine: ClientEngine, ends: Mapping[MessageQueue, Ends], position: Position, *, slack_ms: int
+    engine: ClientEngine, ends: Mapping[MessageQueue, QueueBounds], position: Position, *, slack_ms: int
 ) -> dict[MessageQueue, int]:
     """Return the offset of a position in each queue, limited to the queue's ends. A time is shifted by `slack_ms`.
 
@@ -146,7 +148,7 @@ async def positions(
     """
     offsets, at_once = Offsets(engine), asyncio.Semaphore(REQUESTS_MAX)
 
-    async def find(queue: MessageQueue, held: Ends) -> int:
+    async def find(queue: MessageQueue, held: QueueBounds) -> int:
         if position.where is PositionKind.EARLIEST:
             return held.first
         if position.where is PositionKind.LATEST:

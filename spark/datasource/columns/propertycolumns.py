@@ -52,7 +52,7 @@ def split_properties(texts: Any) -> PropertyColumns:
     encoded = halves.take(pa.array(name_at)).dictionary_encode()
     codes, names = encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
     value_at = name_at + 1
-    if _has_twice(row_of, codes, len(names)):
+    if _has_duplicates(row_of, codes, len(names)):
         # A message of a RocketMQ batch has its own properties and then those of the batch. The last value of a name
         # counts, at the place of the first.
         firsts, lasts = _first_and_last(row_of * len(names) + codes)
@@ -88,7 +88,7 @@ def split_keys_column(texts: Any) -> Any:
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), keys, type=_LIST)
 
 
-def _has_twice(row_of: npt.NDArray[np.intp], codes: Int64s, names_count: int) -> bool:
+def _has_duplicates(row_of: npt.NDArray[np.intp], codes: Int64s, names_count: int) -> bool:
     """Return whether a row has a name twice."""
     if not len(codes):
         return False

@@ -21,8 +21,8 @@ from spark.datasource.brokers import live
 from spark.datasource.brokers.queuepull import Block, RegionPuller, log_damage, removed_of
 from spark.datasource.brokers.topicqueues import (
     CLOCK_SLACK_MS,
-    Ends,
     MessagesError,
+    QueueBounds,
     TopicQueues,
     find_queues,
     positions,
@@ -166,7 +166,7 @@ def refuse_unknown(found: TopicQueues) -> None:
         raise MessagesError(f"not all messages that were asked for can be read: {'; '.join(reasons[:8])}")
 
 
-def missing_starts(options: Options, ends: Mapping[MessageQueue, Ends]) -> list[Loss]:
+def missing_starts(options: Options, ends: Mapping[MessageQueue, QueueBounds]) -> list[Loss]:
     """Return the losses of queues that no longer have the offset that `from` gives.
 
     The one offset applies to all queues. So a queue that ends before it has lost nothing.
@@ -216,7 +216,7 @@ async def _plan(engine: ClientEngine, options: Options, pushed: Pushed) -> list[
 
 async def _bounds(
     engine: ClientEngine,
-    ends: Mapping[MessageQueue, Ends],
+    ends: Mapping[MessageQueue, QueueBounds],
     given: Position | None,
     at_ms: int | None,
     slack_ms: int,

@@ -129,7 +129,7 @@ class StoreQueues:
     def _scan(self) -> None:
         """Read the records whose units the queues' files may lack."""
         reader = self._reader
-        start = _sure_start(reader)
+        start = _known_start(reader)
         deletions = _load_deletions(reader)
         scan = reader.scan(start)
         for record in scan:
@@ -269,7 +269,7 @@ def _valid_units(memory: Any, low: int, high: int) -> tuple[Units, bool]:
     return np.concatenate(pieces), True
 
 
-def _sure_start(reader: StoreReader) -> int:
+def _known_start(reader: StoreReader) -> int:
     """Return the first log offset whose unit the queues' files may lack."""
     checkpoint = reader.checkpoint()
     if checkpoint is None or not reader.files.is_dir(reader.path(CONSUME_QUEUE_DIR)):

@@ -22,7 +22,7 @@ from gantry.model.names import SCHEDULE_TOPIC, is_system_group, is_system_topic
 from gantry.runtime.telemetry import logger
 from gantry.storeformat.scan import StoreReader
 from spark.datasource.brokers.positions import GroupPosition
-from spark.datasource.brokers.topicqueues import CLOCK_SLACK_MS, Ends
+from spark.datasource.brokers.topicqueues import CLOCK_SLACK_MS, QueueBounds
 from spark.datasource.columns.batches import ROWS_PER_BATCH, arrow_schema, plan_rows, unpack_rows
 from spark.datasource.columns.recordbounds import Bounds, Damage
 from spark.datasource.columns.records import RecordDecoder
@@ -138,7 +138,7 @@ class StoreDirReader(NarrowedReader):
             queue = queues.queue(topic, queue_id)
             losses += missing_starts(
                 self._options,
-                {MessageQueue(topic, broker, queue_id): Ends(queue.min_offset, queue.max_offset)},
+                {MessageQueue(topic, broker, queue_id): QueueBounds(queue.min_offset, queue.max_offset)},
             )
             start, stop = self._bounds(reader, queue)
             start = start if first is None else max(start, first)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gantry.model.message import MessageQueue
-from spark.datasource.brokers.topicqueues import Ends, TopicQueues, topic_broker_of
+from spark.datasource.brokers.topicqueues import QueueBounds, TopicQueues, topic_broker_of
 from spark.datasource.dataloss import NO_SUCH_TOPIC, Loss
 from spark.datasource.stream.offsets import FIRST, Mark, QueueAt, StreamOffsets
 
@@ -42,7 +42,7 @@ class Evidence:
     """Answers about queues, in addition to their ends."""
 
     restarts: dict[MessageQueue, Restart] = field(default_factory=dict)
-    hidden: dict[MessageQueue, Ends] = field(default_factory=dict)
+    hidden: dict[MessageQueue, QueueBounds] = field(default_factory=dict)
     """The queues that their topic no longer has, and the offsets that they still hold."""
 
 
@@ -74,7 +74,7 @@ def plan_batch(
         turn: The number of the batch. It decides which queues get the remainder of `rows_max`.
     """
     ends, losses = _kept(starts, found, evidence)
-    available: dict[MessageQueue, Ends] = {}
+    available: dict[MessageQueue, QueueBounds] = {}
     for queue, held in sorted(found.ends.items()):
         limit = held.end if target is None else min(held.end, target.get(queue, -1))
         if limit < 0:
@@ -89,7 +89,7 @@ def plan_batch(
         is_moved = at is None or loss is not None
         ends[queue] = QueueAt(begin) if at is None or is_moved else replace(at, is_gone=False)
         if begin < limit:
-            available[queue] = Ends(begin, limit)
+            available[queue] = QueueBounds(begin, limit)
     shares = fair_shares({queue: held.end - held.first for queue, held in available.items()}, rows_max, turn=turn)
     for queue, held in available.items():
         if shares[queue]:
@@ -122,7 +122,9 @@ def fair_shares(
     return shares
 
 
-def explain(at: QueueAt, held: Ends, first: Mark | None, found: Mark | None, stored_later: int | None) -> Restart:
+def explain(
+    at: QueueAt, held: QueueBounds, first: Mark | None, found: Mark | None, stored_later: int | None
+) -> Restart:
     """Return where reading continues in a queue that no longer has the messages that were read from it.
 
     Args:
@@ -174,11 +176,13 @@ def _kept(
     return ends, losses
 
 
-def _is_within(at: QueueAt | None, held: Ends) -> bool:
+def _is_within(at: QueueAt | None, held: QueueBounds) -> bool:
     return held.first <= (FIRST if at is None else at.next) <= held.end
 
 
-def _begin(queue: MessageQueue, at: QueueAt | None, held: Ends, restart: Restart | None) -> tuple[int, Loss | None]:
+def _begin(
+    queue: MessageQueue, at: QueueAt | None, held: QueueBounds, restart: Restart | None
+) -> tuple[int, Loss | None]:
     """Return where reading continues in a queue, and the loss before that offset, if any."""
     place = FIRST if at is None else at.next
     if at is not None and restart is None and place > held.end:

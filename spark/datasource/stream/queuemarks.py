@@ -13,13 +13,13 @@ from gantry.client.consumer.offsets import Offsets
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import BrokerUnavailableError, ClientError, NotServedError
 from gantry.model.message import MessageQueue
-from spark.datasource.brokers.topicqueues import Ends, TopicQueues, topic_broker_of
+from spark.datasource.brokers.topicqueues import QueueBounds, TopicQueues, topic_broker_of
 from spark.datasource.stream.offsets import Mark, QueueAt
 from spark.datasource.stream.plan import Restart, explain
 
 QueuePosition = tuple[MessageQueue, int]
 """A queue, and the queue offset to ask about."""
-Checked = dict[MessageQueue, tuple[QueueAt, Ends]]
+Checked = dict[MessageQueue, tuple[QueueAt, QueueBounds]]
 """The position whose last message was found in place, and the ends of the queue at that time, by queue."""
 
 
@@ -36,12 +36,12 @@ class Answers:
         head = self.heads.get((queue, offset))
         return None if head is None or head.queue_offset != offset else _mark(head)
 
-    def held(self, queue: MessageQueue, offset: int) -> Ends | None:
+    def held(self, queue: MessageQueue, offset: int) -> QueueBounds | None:
         """Return the ends of a question's queue; None if the broker does not report them."""
         head = self.heads.get((queue, offset))
         if head is None or head.min_offset is None or head.max_offset is None:
             return None
-        return Ends(head.min_offset, head.max_offset)
+        return QueueBounds(head.min_offset, head.max_offset)
 
 
 async def ask_messages(engine: ClientEngine, positions: Iterable[QueuePosition]) -> Answers:
@@ -105,10 +105,10 @@ def find_suspects(starts: Mapping[MessageQueue, QueueAt], found: TopicQueues, an
 
 def find_hidden(
     starts: Mapping[MessageQueue, QueueAt], found: TopicQueues, answers: Answers
-) -> dict[MessageQueue, Ends]:
+) -> dict[MessageQueue, QueueBounds]:
     """Return the queues that their topic no longer has, with their ends."""
     return {
-        queue: answers.held(queue, at.next) or Ends(0, 0)
+        queue: answers.held(queue, at.next) or QueueBounds(0, 0)
         for queue, at in starts.items()
         if _is_left_out(queue, at, found) and (queue, at.next) in answers.heads
     }

@@ -140,7 +140,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {queue: QueueAt(at, last=answers.mark(queue, at - 1)) for queue, at in starts.items()}
 
     async def _next(self, engine: ClientEngine, starts: StreamOffsets, rows_max: int | None) -> StreamOffsets:
-        """Survey the queues until there is something to read, LOOKS_MAX times at most. Spark asks again at once."""
+        """Survey the queues until there is something to read, SURVEYS_MAX times at most. Spark asks again at once."""
         for _ in range(SURVEYS_MAX):
             try:
                 plan = await self._plan(engine, starts, rows_max)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from spark.jobs import running
-from spark.jobs.job import Work
+from spark.jobs.job import JobContext
 from spark.jobs.lag_report import JOB
 from spark.jobs.running import main
 
@@ -45,7 +45,7 @@ COLUMNS = {
 }
 
 
-def compute(work: Work) -> DataFrame:
+def compute(work: JobContext) -> DataFrame:
     """Return the rows."""
     rows = work.spark.range(ROWS, numPartitions=8)
     return rows.selectExpr(*(f"{expression} AS `{name}`" for name, expression in COLUMNS.items()))

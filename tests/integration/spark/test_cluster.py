@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from gantry.http import GantryClient, OutgoingMessage
 from gantry.http.results import OffsetCommit
 from spark.jobs.arguments import make_parser, read_arguments
-from spark.jobs.job import Work
+from spark.jobs.job import JobContext
 from spark.jobs.lag_report import JOB
 from spark.jobs.ledger import NoLedger, utc_of
 from spark.storedrows import to_rows
@@ -62,7 +62,7 @@ def rows_here(stack: Stack, spark: SparkSession) -> list[dict[str, Any]]:
     """The report by the tests' own session: another JVM would take as long as the cluster."""
     arguments = read_arguments(make_parser("lag_report", ""), ["--data", str(stack.directory)], {})
     now = datetime.now(UTC)
-    work = Work(spark, arguments, NoLedger("lag_report", arguments, now).run, now, lambda percent, text: None)
+    work = JobContext(spark, arguments, NoLedger("lag_report", arguments, now).run, now, lambda percent, text: None)
     rows = to_rows(JOB.compute(work).toArrow(), json=JOB.table.json)
     spark.catalog.clearCache()
     as_printed: list[dict[str, Any]] = json.loads(json.dumps(rows, default=utc_of))

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark.java import JavaNotFoundError
 from spark.jobs import ledger, running
-from spark.jobs.job import Work
+from spark.jobs.job import JobContext
 from spark.jobs.lag_report import JOB
 from spark.jobs.running import main
 from spark.postgres import Connection
@@ -76,9 +76,9 @@ def run(
     monkeypatch.setattr(running, "lower_priority", lambda niceness: None)
 
     def start(
-        *given: str, rows: list[dict[str, Any]] | None = None, during: Callable[[Work], None] | None = None
+        *given: str, rows: list[dict[str, Any]] | None = None, during: Callable[[JobContext], None] | None = None
     ) -> int:
-        def compute(work: Work) -> DataFrame:
+        def compute(work: JobContext) -> DataFrame:
             if during is not None:
                 during(work)
             found = [{**dict.fromkeys(LAG_REPORT_COLUMNS), **row} for row in ([ROW] if rows is None else rows)]
@@ -142,7 +142,7 @@ def test_a_failure_leaves_the_report_before_it_in_place(
     before = last_run(connection)["id"]
     files = sorted(path for path in tmp_path.rglob("*") if path.is_file())
 
-    def fail(work: Work) -> None:
+    def fail(work: JobContext) -> None:
         raise OSError(28, "No space left on device", "/out")
 
     assert run(during=fail) == 1
@@ -170,7 +170,7 @@ def test_results_that_postgres_refuses_are_not_kept_in_part(
 def test_a_run_that_was_given_up_keeps_nothing(
     run: Callable[..., int], connection: Connection, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def give_up(work: Work) -> None:
+    def give_up(work: JobContext) -> None:
         assert Runs(connection).fail(work.run.id, work.run.attempt, "its process was lost", requeue=True)
 
     assert run(during=give_up) == 3
@@ -196,7 +196,7 @@ def test_a_window_is_done_once(
 ) -> None:
     window = ("--from", "2026-11-21T09:00:00Z", "--to", "2026-11-21T10:00:00Z")
 
-    def fail(work: Work) -> None:
+    def fail(work: JobContext) -> None:
         raise OSError(5, "Input/output error")
 
     assert run(*window, during=fail) == 1
@@ -235,7 +235,7 @@ def test_a_report_on_some_groups_is_not_the_clusters(
 def test_its_progress_is_seen_while_it_works(run: Callable[..., int], connection: Connection) -> None:
     seen: list[tuple[Any, ...]] = []
 
-    def look(work: Work) -> None:
+    def look(work: JobContext) -> None:
         work.step(55, "reading something")
         deadline = datetime.now(UTC) + timedelta(seconds=20)
         while datetime.now(UTC) < deadline and (not seen or seen[-1][0] != 55):

@@ -12,7 +12,7 @@ from spark.postgres import Connection, lock_key
 from spark.results import publish
 from spark.runs import Run, Runs, Schedule
 from spark.scheduler import jobs
-from spark.scheduler.decide import Ended, Ending
+from spark.scheduler.decide import EndedRun, RunEnding
 from spark.scheduler.leadership import LOCK, Leadership
 from spark.scheduler.settings import SchedulerSettings
 from spark.scheduler.turns import PIECE_MAX, WINDOW_MAX, TurnResult, Turns
@@ -47,7 +47,7 @@ class Scheduler:
         self._turns = Turns(self.settings, self.leadership, self.clock)
         self.own: dict[Any, Run] = {}
 
-    def turn(self, *ended: Ended, may_claim: bool = True) -> TurnResult:
+    def turn(self, *ended: EndedRun, may_claim: bool = True) -> TurnResult:
         for one in ended:
             self.own.pop(one.run.id, None)
         result = self._turns.take(ended, own=self.own, may_claim=may_claim)
@@ -77,9 +77,9 @@ def silence(connection: Connection) -> None:
     connection.execute("UPDATE report_runs SET heartbeat_at = heartbeat_at - interval '1 hour'")
 
 
-def succeed(connection: Connection, run: Run) -> Ended:
+def succeed(connection: Connection, run: Run) -> EndedRun:
     publish(connection, job_named(run.job).table, run_id=run.id, attempt=run.attempt, rows=[], page="", files={})
-    return Ended(run, Ending.DONE, "")
+    return EndedRun(run, RunEnding.DONE, "")
 
 
 def test_a_report_on_the_moment_has_no_beginning(make: Any, connection: Connection) -> None:
@@ -94,11 +94,11 @@ def test_a_report_on_the_moment_has_no_beginning(make: Any, connection: Connecti
 def test_a_rollup_begins_where_the_last_success_ended(make: Any, connection: Connection) -> None:
     scheduler = make(throughput_rollup_cron=HOURLY, attempts_max=1)
     scheduler.turn()
-    ends: list[Ended] = []
+    ends: list[EndedRun] = []
     for succeeds in (True, False, True):
         scheduler.clock.advance(3_600_000)
         (run,) = scheduler.turn(*ends).claimed
-        ends = [succeed(connection, run) if succeeds else Ended(run, Ending.FAILED, "no")]
+        ends = [succeed(connection, run) if succeeds else EndedRun(run, RunEnding.FAILED, "no")]
     scheduler.turn(*ends)
     assert windows(connection) == [
         (NOON, NOON + HOUR, "succeeded"),
@@ -138,7 +138,7 @@ def test_a_piece_that_fails_is_tried_again_at_the_next_time(make: Any, runs: Run
     rolled_up_until(runs, connection, begin)
     scheduler = make(throughput_rollup_cron=HOURLY, attempts_max=1)
     (first,) = scheduler.turn().claimed
-    assert scheduler.turn(Ended(first, Ending.FAILED, "no")).claimed == []
+    assert scheduler.turn(EndedRun(first, RunEnding.FAILED, "no")).claimed == []
     scheduler.clock.advance(3_600_000)
     (again,) = scheduler.turn().claimed
     assert (again.id, again.window_end) == (first.id, begin + PIECE_MAX)
@@ -230,7 +230,7 @@ def test_while_stopping_it_settles_and_begins_nothing(make: Any, runs: Runs, con
     runs.request("lag_report", window_start=None, window_end=NOON, trigger="manual")
     (claimed,) = scheduler.turn().claimed
     runs.request("backlog_profile", window_start=None, window_end=NOON + HOUR, trigger="manual")
-    ended = Ended(claimed, Ending.STOPPED, "the scheduler was stopped")
+    ended = EndedRun(claimed, RunEnding.STOPPED, "the scheduler was stopped")
     result = scheduler.turn(ended, may_claim=False)
     assert (result.settled, result.claimed) == ([ended], [])
     assert [row[2] for row in windows(connection)] == ["queued", "queued"]
@@ -292,7 +292,7 @@ def test_old_runs_are_removed_once_an_hour(make: Any, runs: Runs, connection: Co
     scheduler = make()
     run, _ = runs.request("lag_report", window_start=None, window_end=NOON, trigger="manual")
     (claimed,) = scheduler.turn().claimed
-    scheduler.turn(Ended(claimed, Ending.PERMANENT, "no"))
+    scheduler.turn(EndedRun(claimed, RunEnding.PERMANENT, "no"))
     connection.execute("UPDATE report_runs SET finished_at = finished_at - interval '31 days'")
     assert scheduler.turn().pruned == []
     scheduler.clock.advance(3_600_000)

@@ -46,7 +46,7 @@ class DerivedSync:
         """Open the volume; called when the folder exists and before anything is written."""
         self._volume = self._files.open_volume(self._root)
 
-    def ripe_job(self) -> Job | None:
+    def due_job(self) -> Job | None:
         """Return the job that syncs a few files with many unsynced bytes; None if there are none, or too many."""
         ripe = self._pool.take_due(self._bytes_min, SYNCED_EACH_MAX)
         if not ripe:

@@ -38,7 +38,7 @@ class GroupCommit:
         settings: The flush mode and the intervals.
         worker: Runs the syncs.
         on_flushed: Called in the worker with the offset up to which the log is on the disk.
-        still_ours: Called after each sync; returns whether this broker owns the store. Before it returns False, `fail`
+        is_still_owned: Called after each sync; returns whether this broker owns the store. Before it returns False, `fail`
             is called.
 
     Concurrency: `request` and `tick` are called by the store's thread, `_round` runs in the worker, `fail` in either.
@@ -56,11 +56,11 @@ class GroupCommit:
         worker: Worker,
         *,
         on_flushed: Callable[[int], None] | None,
-        still_ours: Callable[[], bool],
+        is_still_owned: Callable[[], bool],
     ) -> None:
         self._log = commit_log
         self._worker = worker
-        self._still_ours = still_ours
+        self._still_ours = is_still_owned
         self._is_sync = settings.is_sync_flush
         self._interval_ms = settings.flush_interval_commit_log_ms
         self._pages_min = settings.flush_commit_log_least_pages
@@ -184,10 +184,10 @@ class DerivedFlush:
             return
         if monotonic_ms - self._thorough_at_ms >= self._thorough_ms:
             self._thorough_at_ms = self._ticked_at_ms = monotonic_ms
-            self._future = self._worker.submit(self._thorough())
+            self._future = self._worker.submit(self._full_sync_job())
         elif monotonic_ms - self._ticked_at_ms >= self._interval_ms:
             self._ticked_at_ms = monotonic_ms
-            job = self._sync.ripe_job()
+            job = self._sync.due_job()
             if job is not None:
                 self._future = self._worker.submit(job)
 
@@ -195,7 +195,7 @@ class DerivedFlush:
         """Flush thoroughly and wait for it; for start and stop."""
         self._collect(wait=True)
         if self.failure is None:
-            self._future = self._worker.submit(self._thorough())
+            self._future = self._worker.submit(self._full_sync_job())
             self._collect(wait=True)
 
     def _collect(self, *, wait: bool) -> None:
@@ -213,7 +213,7 @@ class DerivedFlush:
         finally:
             self._sync.settle()
 
-    def _thorough(self) -> Callable[[], None]:
+    def _full_sync_job(self) -> Callable[[], None]:
         """Return the job that syncs everything dispatched by now, and then writes the checkpoint."""
         flushed_at_ms = self._group_commit.stored_at_ms  # Read before the offset: the worker sets the time after it.
         offset, stored_at_ms, counted = self._dispatched()

@@ -21,7 +21,7 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from gantry.runtime.files import File, FileSystem
-from services.broker.store.files.pages import Blocks, Missing, ReadableFile
+from services.broker.store.files.pages import Blocks, MissingRange, ReadableFile
 
 GAP_BYTES_MAX: Final = 16 << 10
 """The largest gap between two ranges that are read together."""
@@ -38,10 +38,10 @@ class Piece(NamedTuple):
     file: ReadableFile
     at: int
     end: int
-    wanted: tuple[Missing, ...]
+    wanted: tuple[MissingRange, ...]
 
 
-def plan(missing: Iterable[Missing]) -> list[Piece]:
+def plan(missing: Iterable[MissingRange]) -> list[Piece]:
     """Return the reads for all ranges, each range once, ordered by file and position."""
     pieces: list[Piece] = []
     for part in sorted(set(missing), key=lambda part: (part.file.path, part.at, part.size)):
@@ -54,7 +54,7 @@ def plan(missing: Iterable[Missing]) -> list[Piece]:
     return pieces
 
 
-def ahead_of(pieces: list[Piece]) -> Missing | None:
+def ahead_of(pieces: list[Piece]) -> MissingRange | None:
     """Return the range that a reader of these pieces will probably need next, or None if it is not predictable.
 
     This is the range after the last one if all ranges form one dense run: a single piece of several ranges, at least
@@ -65,7 +65,7 @@ def ahead_of(pieces: list[Piece]) -> Missing | None:
     file, at, end, wanted = pieces[0]
     size = min(AHEAD_BYTES, file.end - end)
     is_dense = 2 * sum(part.size for part in wanted) >= end - at
-    return Missing(file, end, size) if is_dense and size > 0 else None
+    return MissingRange(file, end, size) if is_dense and size > 0 else None
 
 
 class ColdRead:
@@ -78,12 +78,12 @@ class ColdRead:
 
     __slots__ = ("_ahead", "_found", "_pieces", "size_bytes", "unreadable")
 
-    def __init__(self, missing: Iterable[Missing]) -> None:
+    def __init__(self, missing: Iterable[MissingRange]) -> None:
         self._pieces = plan(missing)
         self._ahead = ahead_of(self._pieces)
-        self._found: list[tuple[Missing, bytes | None]] = []
+        self._found: list[tuple[MissingRange, bytes | None]] = []
         self.size_bytes = sum(piece.end - piece.at for piece in self._pieces)
-        self.unreadable: list[Missing] = []
+        self.unreadable: list[MissingRange] = []
 
     def run(self, files: FileSystem) -> None:
         """Read everything; waits for the disk.
@@ -106,7 +106,7 @@ class ColdRead:
                 file.close()
 
     def _read_piece(self, file: File, piece: Piece) -> None:
-        whole = Missing(piece.file, piece.at, piece.end - piece.at)
+        whole = MissingRange(piece.file, piece.at, piece.end - piece.at)
         data = _read(file, whole)
         if data is not None:
             self._found.append((whole, data))
@@ -117,13 +117,13 @@ class ColdRead:
             if data is None:
                 self.unreadable.append(part)
 
-    def give_to(self, blocks: Blocks) -> None:
+    def add_to(self, blocks: Blocks) -> None:
         """Add the bytes that were read to an operation's blocks."""
         for part, data in self._found:
             blocks.add(part, data)
 
 
-def _read(file: File, part: Missing) -> bytes | None:
+def _read(file: File, part: MissingRange) -> bytes | None:
     try:
         return file.read(part.at - part.file.start, part.size)
     except OSError as error:

@@ -36,7 +36,7 @@ _OVERLAPPING_MAX: Final = 8
 ReadableFile = MappedFile | UnmappedFile
 
 
-class Missing(NamedTuple):
+class MissingRange(NamedTuple):
     """A range that is not in memory."""
 
     file: ReadableFile
@@ -53,7 +53,7 @@ Window = tuple[Any, int, int, int]
 class NotInMemoryError(Exception):
     """A guarded operation needs bytes that are not in memory; nothing was changed. This is not a store error."""
 
-    def __init__(self, missing: list[Missing]) -> None:
+    def __init__(self, missing: list[MissingRange]) -> None:
         super().__init__(f"{sum(part.size for part in missing)} bytes in {len(missing)} ranges are not in memory")
         self.missing = missing
 
@@ -71,7 +71,7 @@ class Blocks:
         self._by_file: dict[ReadableFile, tuple[list[int], list[tuple[int, bytes | None]]]] = {}
         self.size_bytes = 0
 
-    def add(self, part: Missing, data: bytes | None) -> None:
+    def add(self, part: MissingRange, data: bytes | None) -> None:
         """Add a range; `data` is None if the disk can't read the range."""
         starts, blocks = self._by_file.setdefault(part.file, ([], []))
         index = bisect_right(starts, part.at)
@@ -141,7 +141,7 @@ class Pages:
         self.is_guarded = False
         self.misses = 0
         self._blocks = _NO_BLOCKS
-        self._missing: list[Missing] = []
+        self._missing: list[MissingRange] = []
         self._runs: dict[MappedFile, Runs] = {}
 
     def attempt(self, operation: Callable[[], R], blocks: Blocks = _NO_BLOCKS) -> R:
@@ -211,7 +211,7 @@ class Pages:
             data = None  # The reader's thread meets the error, too; it can tell whether the range is unreadable.
         if data is None:
             self.misses += 1
-            raise NotInMemoryError([Missing(file, at, end - at)])
+            raise NotInMemoryError([MissingRange(file, at, end - at)])
         return data
 
     def _look(self, file: MappedFile, at: int, end: int) -> tuple[int, int]:
@@ -219,7 +219,7 @@ class Pages:
         start, ask = file.start, file.file.cached_end
         if start + ask(at - start, end - start) < end:
             self.misses += 1
-            raise NotInMemoryError([Missing(file, at, end - at)])
+            raise NotInMemoryError([MissingRange(file, at, end - at)])
         # The bytes next to the range are usually needed next, by this reader or another one.
         low = max(at - at % CHUNK_BYTES, start)
         limit = min(end - end % CHUNK_BYTES + CHUNK_BYTES, file.end)

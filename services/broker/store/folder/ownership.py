@@ -73,7 +73,7 @@ class Ownership:
                 lock.release()
         self._lock = self._folder_lock = None
 
-    def still_ours(self) -> bool:
+    def is_still_owned(self) -> bool:
         """Return whether this broker owns the store; True before `take` and, unless it was lost, after `release`."""
         if self.lost is not None:
             return False
@@ -93,16 +93,16 @@ class Ownership:
 
     def lost_reason(self) -> str | None:
         """Check the ownership; return why the store is lost, or None."""
-        return None if self.still_ours() else self.lost
+        return None if self.is_still_owned() else self.lost
 
     def require(self) -> None:
         """Raise OSError if the store is lost."""
-        if not self.still_ours():
+        if not self.is_still_owned():
             raise self._error()
 
     def explain(self, error: StoreError | OSError) -> StoreError | OSError:
         """Return an error as it is, or the loss of the store if that is the likely cause."""
-        return error if self.still_ours() else self._error()
+        return error if self.is_still_owned() else self._error()
 
     def _error(self) -> OSError:
         return OSError(ESTALE, self.lost, self._root)

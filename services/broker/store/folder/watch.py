@@ -35,10 +35,10 @@ class StoreWatch:
             self.check()
 
     def check(self) -> None:
-        """Check the files now, and call `tend_files` of the log."""
-        if not self._ownership.still_ours():
+        """Check the files now, and call `maintain_files` of the log."""
+        if not self._ownership.is_still_owned():
             return
-        self._log.tend_files()
+        self._log.maintain_files()
         try:
             path = self._log.leave_missing_file()
         except FileNotReadyError:

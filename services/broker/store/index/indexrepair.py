@@ -112,7 +112,7 @@ class IndexRepairer:
     def chains(self, kept: int) -> RepairedFile:
         """Return the bytes to write so that all chains contain only the entries before number `kept`."""
         at, size = INDEX_HEADER_BYTES, self._slots * INDEX_SLOT_BYTES
-        table = _swapped("I", self._memory[at : at + size])
+        table = _to_native("I", self._memory[at : at + size])
         writes: list[tuple[int, bytes]] = []
         if self._is_synced:
             found = self._find_newest(kept, list(_places_from(table, kept)))
@@ -124,7 +124,7 @@ class IndexRepairer:
         for piece in sorted({slot // PIECE_SLOTS for slot in found}):
             start = piece * PIECE_SLOTS
             values = table[start : start + PIECE_SLOTS]
-            writes.append((at + start * INDEX_SLOT_BYTES, _swapped("I", values.tobytes()).tobytes()))
+            writes.append((at + start * INDEX_SLOT_BYTES, _to_native("I", values.tobytes()).tobytes()))
         return RepairedFile(self._slots - table.count(0), writes)
 
     def _find_newest(self, kept: int, places: list[int]) -> dict[int, int]:
@@ -160,7 +160,7 @@ class IndexRepairer:
     def _pieces(self, kept: int) -> "Iterator[tuple[int, array[int]]]":
         """Yield the number of each piece's first entry and the piece's fields; an offset is two fields."""
         for start in range(1, kept, PIECE_ENTRIES):
-            yield start, _swapped("i", self._entries(start, min(start + PIECE_ENTRIES, kept)))
+            yield start, _to_native("i", self._entries(start, min(start + PIECE_ENTRIES, kept)))
 
     def _entry(self, number: int) -> tuple[int, int, int, int]:
         entry: tuple[int, int, int, int] = INDEX_ENTRY.unpack(self._entries(number, number + 1))
@@ -175,10 +175,10 @@ def _offsets(data: bytes) -> list[int]:
     packed = bytearray(len(data) // INDEX_ENTRY_BYTES * _OFFSET_BYTES)
     for index in range(_OFFSET_BYTES):
         packed[index::_OFFSET_BYTES] = data[_OFFSET_AT + index :: INDEX_ENTRY_BYTES]
-    return _swapped("q", packed).tolist()
+    return _to_native("q", packed).tolist()
 
 
-def _swapped(kind: str, data: bytes | bytearray) -> "array[int]":
+def _to_native(kind: str, data: bytes | bytearray) -> "array[int]":
     values: array[int] = array(kind)
     values.frombytes(data)
     if sys.byteorder == "little":

@@ -75,7 +75,7 @@ class IndexService:
                 if error.errno != EIO:
                     raise
                 pooled.close()
-                self._give_up(name)
+                self._mark_broken(name)
         self._current = self._list[-1] if self._list else None
         self.full_end_at_ms = max((file.end_at_ms for file in self._list if file.is_full), default=0)
 
@@ -93,7 +93,7 @@ class IndexService:
             if is_mapped and not file.is_readable(is_repaired=is_repaired):
                 self._list.remove(file)
                 file.drop().close()
-                self._give_up(file.name)
+                self._mark_broken(file.name)
         self._current = self._list[-1] if self._list else None
 
     @staticmethod
@@ -101,7 +101,7 @@ class IndexService:
         # A header may be older than its file, so only a full file is certain to be complete.
         return file.begin_offset < trusted_before and not (file.is_full and file.end_offset < trusted_before)
 
-    def _give_up(self, name: str) -> None:
+    def _mark_broken(self, name: str) -> None:
         self.broken[name] = "the disk can't read a part of it"
         log.error("the disk can't read a part of an index file", path=f"{self._folder}/{name}")
 

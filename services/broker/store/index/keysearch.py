@@ -93,13 +93,13 @@ class KeySearch:
     def _enter(self, file: IndexFile) -> bool:
         """Go to the newest entry of the key's slot in the next file; return False if the file's times don't match."""
         if file.begin_at_ms > self._end_ms or file.end_at_ms < self._begin_ms:
-            self._leave(file)
+            self._leave_file(file)
             return False
         slot = self._pages.read(file.readable, file.slot_position(self._key_hash), INDEX_SLOT_BYTES)
         self._number, self._before = int.from_bytes(slot), file.count
         return True
 
-    def _leave(self, file: IndexFile) -> None:
+    def _leave_file(self, file: IndexFile) -> None:
         self._next_file()
         if file.begin_at_ms < self._begin_ms:
             self._files.clear()  # All older files end before the range of times.
@@ -121,7 +121,7 @@ class KeySearch:
         assert before is not None
         for _ in range(entries_max):
             if not 0 < number < before:
-                self._leave(file)
+                self._leave_file(file)
                 return
             at = file.entry_position(number)
             if at < low or at + INDEX_ENTRY_BYTES > high:
@@ -133,7 +133,7 @@ class KeySearch:
                 found[physical_offset] = None
                 self.is_done = len(found) >= self._count_max
             if seconds < 0 or at_ms <= begin_ms or self.is_done:
-                self._leave(file)
+                self._leave_file(file)
                 return
             before, number = number, previous
             self._number, self._before = number, before

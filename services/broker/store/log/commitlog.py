@@ -354,7 +354,7 @@ class CommitLog:
         room = self._current.end - self.next_offset if self._current is not None else 0
         self._ahead.wait_for_room(self._next_start(), LOG_AHEAD_BYTES - room)
 
-    def tend_files(self) -> None:
+    def maintain_files(self) -> None:
         """Retry the creation of files that failed, and close descriptors that are not needed; called now and then."""
         self._ahead.retry(self._next_start())
         self._drop_descriptors()

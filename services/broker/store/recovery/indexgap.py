@@ -115,10 +115,10 @@ class IndexGap:
             if head is None:
                 position = file.end  # Filler, or damage; to continue after damage would take a search.
                 continue
-            if self._belongs_into(head) and not (is_first_known and position == start):
+            if self._is_indexable(head) and not (is_first_known and position == start):
                 return True
             position += head.size_bytes
         return False
 
-    def _belongs_into(self, head: RecordHead) -> bool:
+    def _is_indexable(self, head: RecordHead) -> bool:
         return is_indexed(head) and not self._deleted.covers(head.topic, head.physical_offset, head.stored_at_ms)

@@ -42,7 +42,7 @@ def has_plausible_place(
         if is_message_unit(unit.physical_offset, unit.size_bytes):
             if unit.physical_offset == head.physical_offset:
                 return True
-            if _holds(log, queue, index, unit):
+            if _is_record_valid(log, queue, index, unit):
                 return False  # Another record has this place, as the queue confirms.
     if expected is None:
         if queue.is_blank:
@@ -56,7 +56,7 @@ def has_plausible_place(
     return index == 0 or 0 < index - expected <= lost_bytes // RECORD_BYTES_MIN
 
 
-def _holds(log: CommitLog, queue: ConsumeQueue, index: int, unit: ConsumeQueueUnit) -> bool:
+def _is_record_valid(log: CommitLog, queue: ConsumeQueue, index: int, unit: ConsumeQueueUnit) -> bool:
     """Return whether the log has the record that a unit promises."""
     offset, size = unit.physical_offset, unit.size_bytes
     file = log.files.find(offset)

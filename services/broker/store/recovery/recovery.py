@@ -112,7 +112,7 @@ class Recovery:
         flushed_at_ms = self._log.stored_at_ms
         self._begin_at(self._where.choose(is_thorough=self._is_thorough))
         index_gone = self._repair_index()
-        while (earlier := self._go_through()) is not None:
+        while (earlier := self._scan_log()) is not None:
             self._begin_at(earlier)
         end = self._find_end()
         self._missing = self._log_end.missing(end)
@@ -142,7 +142,7 @@ class Recovery:
             flush_failed=self._failed_flush.reason if self._failed_flush is not None else "",
             acknowledged_lost=self._acknowledged_lost(),
         )
-        _tell(report)
+        _log_report(report)
         return report
 
     def _begin_at(self, start: int) -> None:
@@ -180,7 +180,7 @@ class Recovery:
 
     # Reading the log.
 
-    def _go_through(self) -> int | None:
+    def _scan_log(self) -> int | None:
         """Put every record where it belongs; return an earlier offset to begin at if a queue needs it, or None."""
         self._records = self._lost_bytes = self._skipped = 0
         self._lost.clear()
@@ -235,7 +235,7 @@ class Recovery:
         index = request.queue_offset
         expected = self._seen.get(queue)
         if expected is None:
-            earlier = self._look_back(queue, index)
+            earlier = self._find_earlier_start(queue, index)
             if earlier is not None:
                 return earlier
         elif index < expected:
@@ -259,7 +259,7 @@ class Recovery:
         self._seen[queue] = index + 1
         return None
 
-    def _look_back(self, queue: ConsumeQueue, index: int) -> int | None:
+    def _find_earlier_start(self, queue: ConsumeQueue, index: int) -> int | None:
         """Check a queue's units before its first record of this scan; return an earlier offset to begin at, or None.
 
         In a store of RocketMQ, a queue without any unit may begin late: its topic was deleted, and only the log shows
@@ -390,7 +390,7 @@ class Recovery:
             self._removed += 1
 
 
-def _tell(report: RecoveryReport) -> None:
+def _log_report(report: RecoveryReport) -> None:
     """Log the report, and the losses that a person must know of."""
     log.info("store recovered", **{key: value for key, value in report._asdict().items() if value})
     for start, end in report.missing:

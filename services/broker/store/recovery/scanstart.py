@@ -138,7 +138,7 @@ class ScanStart:
         change a queue's end.
         """
         folder = self._folder
-        if not folder.is_ours or (folder.is_clean and self._others_came()):
+        if not folder.is_ours or (folder.is_clean and self._was_changed_by_others()):
             return False
         before = self._counted_last()
         if before is None:
@@ -194,7 +194,7 @@ class ScanStart:
             files += queue.files.count_before(index * UNIT_SIZE_BYTES)
         return units, files
 
-    def _others_came(self) -> bool:
+    def _was_changed_by_others(self) -> bool:
         """Return whether another broker ran on the store after Gantry's orderly stop and changed checkpoint or log.
 
         A checkpoint that is missing or cut short has no content and is no sign of another broker: another broker would

@@ -4,7 +4,7 @@ from gantry.storeformat.manifest import StoreManifest
 from gantry.storeformat.resync import (
     NO_MANIFEST,
     Landmark,
-    Resumption,
+    ResumePoint,
     examine,
     find_filler,
     find_next_record,
@@ -75,7 +75,7 @@ class TestResumeAfterDamage:
         data_end: int | None = None,
         manifest: StoreManifest = NO_MANIFEST,
         free: int = 50,
-    ) -> Resumption:
+    ) -> ResumePoint:
         """Damage a record's body, and resume after the damage in a file that ends with filler."""
         before = store.records[damaged]
         memory = bytearray(store.log + encode_blank(free).ljust(free, b"\0"))

@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from spark.scheduler.cron import Due, check_cron, check_timezone, decide_due, last_before, next_after, parse_cron
+from spark.scheduler.cron import DueTimes, check_cron, check_timezone, decide_due, last_before, next_after, parse_cron
 
 # A Saturday.
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -89,21 +89,21 @@ def test_the_previous_time(text: str, before: datetime) -> None:
 def test_nothing_is_due_before_its_time() -> None:
     cron = parse_cron("*/15 * * * *", "UTC")
     quarter = NOON + timedelta(minutes=15)
-    assert decide_due(cron, next_at=quarter, now=NOON) == Due(None, quarter)
-    assert decide_due(cron, next_at=None, now=NOON) == Due(None, quarter)
+    assert decide_due(cron, next_at=quarter, now=NOON) == DueTimes(None, quarter)
+    assert decide_due(cron, next_at=None, now=NOON) == DueTimes(None, quarter)
 
 
 def test_a_time_is_due_once() -> None:
     cron = parse_cron("*/15 * * * *", "UTC")
     due = decide_due(cron, next_at=NOON, now=NOON + timedelta(seconds=1))
-    assert due == Due(NOON, NOON + timedelta(minutes=15))
+    assert due == DueTimes(NOON, NOON + timedelta(minutes=15))
     assert decide_due(cron, next_at=due.next_at, now=NOON + timedelta(seconds=2)).fire_at is None
 
 
 def test_missed_times_are_due_once_at_their_last_time() -> None:
     cron = parse_cron("*/15 * * * *", "UTC")
     due = decide_due(cron, next_at=NOON - timedelta(days=3), now=NOON + timedelta(minutes=5))
-    assert due == Due(NOON, NOON + timedelta(minutes=15))
+    assert due == DueTimes(NOON, NOON + timedelta(minutes=15))
 
 
 def test_a_stored_time_stays_due_after_a_change_of_the_zone() -> None:

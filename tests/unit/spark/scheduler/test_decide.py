@@ -7,9 +7,9 @@ import pytest
 
 from spark.runs import QueuedRun, Run
 from spark.scheduler.decide import (
-    Ended,
-    Ending,
+    EndedRun,
     RetryDecision,
+    RunEnding,
     UpcomingRun,
     choose,
     decide_after,
@@ -82,31 +82,31 @@ def test_a_run_without_a_failure_does_not_wait() -> None:
 @pytest.mark.parametrize(
     ("code", "ending"),
     [
-        (0, Ending.DONE),
-        (1, Ending.FAILED),
-        (-9, Ending.FAILED),
-        (137, Ending.FAILED),
-        (2, Ending.PERMANENT),
-        (3, Ending.PERMANENT),
+        (0, RunEnding.DONE),
+        (1, RunEnding.FAILED),
+        (-9, RunEnding.FAILED),
+        (137, RunEnding.FAILED),
+        (2, RunEnding.PERMANENT),
+        (3, RunEnding.PERMANENT),
     ],
 )
-def test_exit_codes(code: int, ending: Ending) -> None:
+def test_exit_codes(code: int, ending: RunEnding) -> None:
     assert ending_of(code) is ending
 
 
 @pytest.mark.parametrize(
     ("ending", "attempt", "verdict"),
     [
-        (Ending.FAILED, 1, RetryDecision("failed", requeue=True)),
-        (Ending.FAILED, 3, RetryDecision("failed", requeue=False)),
-        (Ending.FAILED, 9, RetryDecision("failed", requeue=False)),
-        (Ending.TIMED_OUT, 2, RetryDecision("timed_out", requeue=True)),
-        (Ending.TIMED_OUT, 3, RetryDecision("timed_out", requeue=False)),
-        (Ending.PERMANENT, 1, RetryDecision("failed", requeue=False)),
+        (RunEnding.FAILED, 1, RetryDecision("failed", requeue=True)),
+        (RunEnding.FAILED, 3, RetryDecision("failed", requeue=False)),
+        (RunEnding.FAILED, 9, RetryDecision("failed", requeue=False)),
+        (RunEnding.TIMED_OUT, 2, RetryDecision("timed_out", requeue=True)),
+        (RunEnding.TIMED_OUT, 3, RetryDecision("timed_out", requeue=False)),
+        (RunEnding.PERMANENT, 1, RetryDecision("failed", requeue=False)),
     ],
 )
-def test_a_run_is_retried_only_if_a_retry_may_help(ending: Ending, attempt: int, verdict: RetryDecision) -> None:
-    assert decide_after(Ended(run(1, attempt=attempt), ending, "why"), attempts_max=3) == verdict
+def test_a_run_is_retried_only_if_a_retry_may_help(ending: RunEnding, attempt: int, verdict: RetryDecision) -> None:
+    assert decide_after(EndedRun(run(1, attempt=attempt), ending, "why"), attempts_max=3) == verdict
 
 
 LEAD = timedelta(seconds=30)

@@ -329,7 +329,7 @@ def test_a_search_continues_at_the_entry_that_was_not_in_memory():
     read = ColdRead(missed.value.missing)
     read.run(files)
     blocks = Blocks()
-    read.give_to(blocks)
+    read.add_to(blocks)
     while not search.is_done:
         pages.attempt(lambda: search.step(7), blocks)  # The entries before the missing one were loaded with it.
     assert list(search.found) == list(range(19, -1, -1))

@@ -11,7 +11,7 @@ from gantry.remoting.bodies.backlog import FirstUnconsumedQueries, FirstUnconsum
 from gantry.remoting.bodies.queuestates import QueueState, QueueStates
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
-from spark.datasource.brokers.topicqueues import Ends, TopicQueues, find_queues
+from spark.datasource.brokers.topicqueues import QueueBounds, TopicQueues, find_queues
 from spark.datasource.dataloss import DataLossError, Loss, report_losses
 from spark.datasource.options import read_options
 from spark.datasource.pushdown import Pushed
@@ -31,13 +31,13 @@ def head(offset: int | None, held: tuple[int, int], mark: Mark = ANY) -> FirstUn
 def test_a_batch_requests_unknown_marks_only() -> None:
     last = Mark(900, 50)
     starts = {A: QueueAt(5, last=last), B: QueueAt(7, last=last)}
-    found = TopicQueues({A: Ends(0, 9), B: Ends(0, 7)}, readable={PLACE: frozenset({0, 1})})
+    found = TopicQueues({A: QueueBounds(0, 9), B: QueueBounds(0, 7)}, readable={PLACE: frozenset({0, 1})})
     ends = {A: QueueAt(9, first=5), B: QueueAt(7, last=last)}
     # The end is requested first: a queue created again between both answers shows at its start.
     assert list(queried_positions(starts, found, ends, {})) == [(A, 8), (A, 4), (B, 6)]
     checked = {queue: (starts[queue], held) for queue, held in found.ends.items()}
     assert list(queried_positions(starts, found, ends, checked)) == [(A, 8), (A, 4)]
-    found.ends[A], found.readable[PLACE] = Ends(5, 9), frozenset({0})
+    found.ends[A], found.readable[PLACE] = QueueBounds(5, 9), frozenset({0})
     # The last message read may be gone; queue 1 left the topic.
     del found.ends[B]
     assert list(queried_positions(starts, found, ends, checked)) == [(A, 8), (B, 7)]
@@ -59,7 +59,7 @@ def test_a_batch_requests_unknown_marks_only() -> None:
     ],
 )
 def test_another_message_in_place_of_the_last_one_read_is_suspect(there: FirstUnconsumed | None, suspect: bool) -> None:
-    starts, found = {A: QueueAt(5, last=Mark(900, 50))}, TopicQueues({A: Ends(0, 9)})
+    starts, found = {A: QueueAt(5, last=Mark(900, 50))}, TopicQueues({A: QueueBounds(0, 9)})
     answers = Answers({} if there is None else {(A, 4): there})
     assert find_suspects(starts, found, answers) == ({A} if suspect else set())
     found.stand_ins.add(PLACE)
@@ -67,11 +67,14 @@ def test_another_message_in_place_of_the_last_one_read_is_suspect(there: FirstUn
 
 
 def test_a_queue_is_hidden_only_if_its_broker_says_so() -> None:
-    starts, found = {A: QueueAt(5), B: QueueAt(7)}, TopicQueues({A: Ends(0, 9)}, readable={PLACE: frozenset({0})})
+    starts, found = (
+        {A: QueueAt(5), B: QueueAt(7)},
+        TopicQueues({A: QueueBounds(0, 9)}, readable={PLACE: frozenset({0})}),
+    )
     assert find_hidden(starts, found, Answers()) == {}
-    assert find_hidden(starts, found, Answers({(B, 7): head(None, (0, 8))})) == {B: Ends(0, 8)}
+    assert find_hidden(starts, found, Answers({(B, 7): head(None, (0, 8))})) == {B: QueueBounds(0, 8)}
     nothing = FirstUnconsumed(None, None, None, None, None, None, None, None, False, "topic T has 1 queues", 0)
-    assert find_hidden(starts, found, Answers({(B, 7): nothing})) == {B: Ends(0, 0)}
+    assert find_hidden(starts, found, Answers({(B, 7): nothing})) == {B: QueueBounds(0, 0)}
     found.readable.clear()
     assert find_hidden(starts, found, Answers({(B, 7): nothing})) == {}
 
@@ -92,9 +95,9 @@ async def test_brokers_without_the_request_and_unreachable_brokers(
     cluster.transport.at("broker-a:10911", {RequestCode.GANTRY_FIRST_UNCONSUMED: heads})
     cluster.transport.down("broker-c:10911")
     answers = await ask_messages(engine, [(MessageQueue("T", f"broker-{name}", 0), 3) for name in "abc"])
-    assert (answers.mark(A, 3), answers.held(A, 3), len(answers.heads)) == (Mark(7), Ends(0, 9), 1)
+    assert (answers.mark(A, 3), answers.held(A, 3), len(answers.heads)) == (Mark(7), QueueBounds(0, 9), 1)
     assert answers.away.keys() == {"broker-c"}
-    found = TopicQueues({A: Ends(0, 9)}, readable={PLACE: frozenset({0})})
+    found = TopicQueues({A: QueueBounds(0, 9)}, readable={PLACE: frozenset({0})})
     found.discard("broker-a", "no answer")
     assert (found.ends, found.readable, found.unknown) == ({}, {}, {PLACE: "no answer"})
 
@@ -117,7 +120,7 @@ async def test_only_a_master_reports_that_a_topic_is_gone(
         broker_name="broker-a", queues=[QueueState(queue_id=0), QueueState(queue_id=1, readable=False)]
     )
     there = await answered(lambda request: ok(request, body=states.encode()))
-    assert there.ends == {A: Ends(0, 0)}
+    assert there.ends == {A: QueueBounds(0, 0)}
     assert there.readable == ({PLACE: frozenset({0})} if is_master else {})
     assert there.stand_ins == (set() if is_master else {PLACE})
 

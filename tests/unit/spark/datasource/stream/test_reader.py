@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, ReadMaxRows
 
 from gantry.model.message import MessageQueue
-from spark.datasource.brokers.topicqueues import Ends, TopicQueues
+from spark.datasource.brokers.topicqueues import QueueBounds, TopicQueues
 from spark.datasource.options import read_options
 from spark.datasource.partitions import Region
 from spark.datasource.schema import MESSAGES
@@ -71,7 +71,7 @@ def read_by(plan: Plan) -> dict[MessageQueue, tuple[int, int]]:
 
 
 def found(held: Mapping[MessageQueue, tuple[int, int]], **more: object) -> TopicQueues:
-    return TopicQueues(ends={queue: Ends(*ends) for queue, ends in held.items()}, **more)  # type: ignore[arg-type]
+    return TopicQueues(ends={queue: QueueBounds(*ends) for queue, ends in held.items()}, **more)  # type: ignore[arg-type]
 
 
 def test_an_offset_has_the_same_text_after_the_checkpoint() -> None:
@@ -208,7 +208,7 @@ def test_a_queue_that_ends_before_its_place_is_read_from_its_beginning() -> None
 def test_a_queue_that_was_replaced_restarts_with_a_reason(
     last: Mark | None, first: Mark | None, stored_later: int | None, wanted: tuple[int, str]
 ) -> None:
-    restart = explain(QueueAt(20, last=last), Ends(3, 9), first, None, stored_later)
+    restart = explain(QueueAt(20, last=last), QueueBounds(3, 9), first, None, stored_later)
     assert (restart.next, restart.reason) == wanted
 
 
@@ -230,7 +230,7 @@ def test_a_slave_that_lags_behind_is_no_evidence() -> None:
 
 def test_a_queue_that_left_its_topic_keeps_its_offset_and_is_reported_once() -> None:
     now = found({A: (0, 5)})
-    for held, lost in ((Ends(0, 12), 12), (Ends(0, 0), None)):
+    for held, lost in ((QueueBounds(0, 12), 12), (QueueBounds(0, 0), None)):
         plan = next_plan({A: 5, B: 9}, now, evidence=Evidence(hidden={B: held}))
         assert [(loss.queue, loss.expected, loss.end, loss.reason) for loss in plan.losses] == [(B, 9, lost, SHRUNK)]
         assert plan.ends[B] == QueueAt(9, is_gone=True)
@@ -239,7 +239,7 @@ def test_a_queue_that_left_its_topic_keeps_its_offset_and_is_reported_once() -> 
         back = plan_batch(plan.ends, found({A: (0, 5), B: (0, 12)}), Evidence(), None, rows_max=None)
         assert (read_by(back), back.losses) == ({B: (9, 12)}, [])
     # Every message of it was read.
-    assert next_plan({B: 9}, now, evidence=Evidence(hidden={B: Ends(0, 9)})).losses == []
+    assert next_plan({B: 9}, now, evidence=Evidence(hidden={B: QueueBounds(0, 9)})).losses == []
 
 
 def test_a_missing_topic_is_removed_and_an_unreachable_broker_keeps_its_place() -> None:

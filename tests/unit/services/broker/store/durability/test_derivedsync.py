@@ -89,9 +89,9 @@ def test_an_old_kernel_syncs_closed_files_one_by_one(monkeypatch):
 def test_ripe_files_are_synced_between_thorough_rounds():
     derived = Derived(mapped_file_size_consume_queue=20_000, flush_consume_queue_least_pages=2)
     derived.write(2, units=300)
-    assert derived.sync.ripe_job() is None, "6,000 bytes are more than one page"
+    assert derived.sync.due_job() is None, "6,000 bytes are more than one page"
     derived.write(1, units=200, index=300)
-    job = derived.sync.ripe_job()
+    job = derived.sync.due_job()
     derived.operations.clear()
     job()
     derived.sync.settle()

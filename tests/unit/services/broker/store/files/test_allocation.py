@@ -104,7 +104,7 @@ def test_a_sparse_log_on_a_full_disk_refuses_writes_and_recovers():
     assert sparse.store.max_physical_offset == end
     assert 20 < count < 60
     sparse.files.capacity_bytes += 200_000
-    sparse.store._log.tend_files()  # The next file could not be preallocated; `maintain` retries every second.
+    sparse.store._log.maintain_files()  # The next file could not be preallocated; `maintain` retries every second.
     while sparse.store.max_physical_offset < LOG_BYTES:
         assert sparse.put() is PutStatus.OK, "the record goes to the next file, after filler"
         count += 1

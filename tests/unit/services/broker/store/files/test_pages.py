@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from services.broker.store.errors import StoreReadError
 from services.broker.store.files.coldreads import AHEAD_BYTES, GAP_BYTES_MAX, ColdRead, plan
 from services.broker.store.files.mappedfile import MappedFile
-from services.broker.store.files.pages import CHUNK_BYTES, RUNS_MAX, Blocks, Missing, NotInMemoryError, Pages, Runs
+from services.broker.store.files.pages import CHUNK_BYTES, RUNS_MAX, Blocks, MissingRange, NotInMemoryError, Pages, Runs
 from tests.support.faultfilesystem import FaultFileSystem, FaultRule
 from tests.support.memfilesystem import MemFileSystem
 from tests.support.virtualtime import FakeClock
@@ -35,7 +35,7 @@ class Place:
         return self.pages.attempt(operation, blocks or Blocks())
 
     def read(self, *ranges: tuple[int, int]) -> ColdRead:
-        return ColdRead([Missing(self.file, START + at, size) for at, size in ranges])
+        return ColdRead([MissingRange(self.file, START + at, size) for at, size in ranges])
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20)), max_size=30))
@@ -70,13 +70,13 @@ def test_a_cold_range_is_reported_and_its_map_is_not_touched() -> None:
     place.files.drop_from_memory("/a")
     with pytest.raises(NotInMemoryError) as missed:
         place.attempt((1000, 4))
-    assert missed.value.missing == [Missing(place.file, START + 1000, 4)]
+    assert missed.value.missing == [MissingRange(place.file, START + 1000, 4)]
     assert place.files.cold_touches == []
     assert place.pages.misses == 1
     read = place.read((1000, 4))
     read.run(place.faulty)
     blocks = Blocks()
-    read.give_to(blocks)
+    read.add_to(blocks)
     assert place.attempt((1000, 4), (1001, 2), blocks=blocks) == [bytes([232, 233, 234, 235]), bytes([233, 234])]
     assert place.files.cold_touches == []
 
@@ -120,7 +120,7 @@ def test_runs_of_a_file_have_a_limit() -> None:
 def test_close_ranges_are_read_together_and_distant_ones_apart() -> None:
     place = Place()
     pieces = plan(
-        Missing(place.file, START + at, size)
+        MissingRange(place.file, START + at, size)
         for at, size in ((90_000, 10), (0, 100), (150, 50), (100 + GAP_BYTES_MAX + 100, 10), (150, 50))
     )
     assert [(piece.at - START, piece.end - START) for piece in pieces] == [
@@ -153,7 +153,7 @@ def test_ranges_of_a_file_that_is_gone_when_it_is_read_are_unreadable() -> None:
     read.run(place.faulty)
     assert read.unreadable == [], "the disk has no fault"
     blocks = Blocks()
-    read.give_to(blocks)
+    read.add_to(blocks)
     with pytest.raises(StoreReadError, match="/a can't be read: 10 bytes at 20"):
         place.attempt((20, 10), blocks=blocks)
 
@@ -164,7 +164,7 @@ def test_an_unreadable_range_does_not_affect_other_ranges() -> None:
     read.run(place.faulty)
     assert [part.at - START for part in read.unreadable] == [0]
     blocks = Blocks()
-    read.give_to(blocks)
+    read.add_to(blocks)
     assert place.attempt((20, 10), blocks=blocks) == [bytes(range(20, 30))]
     with pytest.raises(StoreReadError, match="/a can't be read: 10 bytes at 0"):
         place.attempt((0, 10), blocks=blocks)

@@ -50,7 +50,7 @@ def test_a_lock_file_without_a_holder_is_locked_again(files):
     owner, told = owned(files)
     files.remove(LOCK)
     files.write(LOCK, b"")
-    assert owner.still_ours()
+    assert owner.is_still_owned()
     assert not told
     assert files.find(LOCK) in files.locked
 
@@ -62,10 +62,10 @@ def test_a_lock_file_that_can_not_be_created_keeps_the_store_and_is_reported_onc
     rule = FaultRule("lock", error=errno.ENOSPC)
     faulty.rules.append(rule)
     with capture_logs() as logs:
-        assert all(owner.still_ours() for _ in range(3))
+        assert all(owner.is_still_owned() for _ in range(3))
     assert [entry["event"] for entry in logs] == ["the store's lock file can't be made"]
     faulty.rules.clear()
-    assert owner.still_ours()
+    assert owner.is_still_owned()
     assert files.read(LOCK) == LOCK_CONTENT
     assert not told
 
@@ -75,7 +75,7 @@ def test_a_lock_file_is_locked_even_if_its_content_can_not_be_written(files):
     owner, told = owned(faulty)
     files.remove(LOCK)
     faulty.rules.append(FaultRule("write", error=errno.ENOSPC))
-    assert all(owner.still_ours() for _ in range(3))
+    assert all(owner.is_still_owned() for _ in range(3))
     assert files.find(LOCK) in files.locked
     assert not told
 
@@ -95,10 +95,10 @@ def test_a_lost_store_is_reported_once_and_stays_lost(files, how):
             Ownership(files, ROOT).take()
     assert owner.lost is None
     assert owner.lost_reason() == reason
-    assert not owner.still_ours()
+    assert not owner.is_still_owned()
     if how == "moved":
         files.move("/elsewhere", ROOT)
-        assert not owner.still_ours(), "another broker may have written to it meanwhile"
+        assert not owner.is_still_owned(), "another broker may have written to it meanwhile"
     assert told == [reason]
 
 
