@@ -200,5 +200,5 @@ def _flags(queues: DataFrame, settings: LagSettings) -> DataFrame:
 
 
 def _is_true(condition: Column) -> Column:
-    """Return whether a claim is known to hold."""
+    """Return whether a condition is known to hold."""
     return fn.coalesce(condition, fn.lit(False))
