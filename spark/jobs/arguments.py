@@ -97,6 +97,26 @@ def make_parser(
         metavar="DIR",
         help="folder of pages and Parquet files, or a URI that Spark can write to (s3a://…, hdfs://…); default DATA/reports",
     )
+    _add_run_arguments(parser, window_help)
+    parser.add_argument(
+        "--access-file", metavar="FILE", help="credentials for brokers that require them, KEY:SECRET[:TOKEN]"
+    )
+    parser.add_argument(
+        "--class-archive",
+        metavar="DIR",
+        default=AUTO,
+        help="folder of the archive of Spark's classes; auto (default: the user's cache) or off",
+    )
+    parser.add_argument(
+        "--remove", metavar="JOB/RUN", action="append", default=[], type=named_run, help=argparse.SUPPRESS
+    )
+    parser.add_argument("--json", action="store_true", help="print the rows")
+    if add_arguments is not None:
+        add_arguments(parser)
+    return parser
+
+
+def _add_run_arguments(parser: argparse.ArgumentParser, window_help: str) -> None:
     parser.add_argument("--run", metavar="ID", type=UUID, help="a queued run to do; default: a new run")
     parser.add_argument("--attempt", metavar="N", type=int, help=argparse.SUPPRESS)
     parser.add_argument(
@@ -116,22 +136,6 @@ def make_parser(
     parser.add_argument(
         "--to", metavar="T", dest="end", type=moment, help="the end of the window; each window is done once"
     )
-    parser.add_argument(
-        "--access-file", metavar="FILE", help="credentials for brokers that require them, KEY:SECRET[:TOKEN]"
-    )
-    parser.add_argument(
-        "--class-archive",
-        metavar="DIR",
-        default=AUTO,
-        help="folder of the archive of Spark's classes; auto (default: the user's cache) or off",
-    )
-    parser.add_argument(
-        "--remove", metavar="JOB/RUN", action="append", default=[], type=named_run, help=argparse.SUPPRESS
-    )
-    parser.add_argument("--json", action="store_true", help="print the rows")
-    if add_arguments is not None:
-        add_arguments(parser)
-    return parser
 
 
 def add_alert_arguments(parser: argparse.ArgumentParser) -> None:

@@ -108,30 +108,8 @@ def lag_report(
         .withColumn("verdict", verdict())
         .withColumn("evidence", evidence(settings))
     )
-    return judged.select(
-        "level",
-        "group",
-        "topic",
-        "broker",
-        "queue_id",
-        "as_of",
-        "lag_messages",
-        "lag_seconds",
-        "oldest_unconsumed_at",
-        "in_rate",
-        "out_rate",
-        "drain_eta_s",
-        "drain_eta_low_s",
-        "drain_eta_high_s",
-        "retention_left_s",
-        "skew",
-        _top_tags(settings.top_tags_max).alias("top_tags"),
-        "clients",
-        "verdict",
-        cause().alias("cause"),
-        next_step().alias("next_step"),
-        "evidence",
-    )
+    computed = {"top_tags": _top_tags(settings.top_tags_max), "cause": cause(), "next_step": next_step()}
+    return judged.select(*[computed[name].alias(name) if name in computed else name for name in LAG_REPORT_COLUMNS])
 
 
 def _levels(queues: DataFrame, settings: LagSettings) -> DataFrame:
