@@ -78,9 +78,9 @@ class Tasks:
 
 
 def test_many_are_looked_up_by_sparks_workers(planned, monkeypatch: pytest.MonkeyPatch) -> None:
-    planned(2, surveying.LOOKED_UP_HERE_MAX + 1)
+    planned(2, surveying.DRIVER_LOOKUPS_MAX + 1)
     found = start_survey(OPTIONS).result(10)
-    assert len(found.left) == surveying.LOOKED_UP_HERE_MAX + 1
+    assert len(found.left) == surveying.DRIVER_LOOKUPS_MAX + 1
 
     class Session:
         class sparkContext:  # noqa: N801 - Spark's name.
@@ -89,7 +89,7 @@ def test_many_are_looked_up_by_sparks_workers(planned, monkeypatch: pytest.Monke
                 assert count == len(partitions)
                 return Tasks(partitions)
 
-    assert found.table(Session)["queue_id"].to_pylist() == [0, 1, *range(100, 101 + surveying.LOOKED_UP_HERE_MAX)]
+    assert found.table(Session)["queue_id"].to_pylist() == [0, 1, *range(100, 101 + surveying.DRIVER_LOOKUPS_MAX)]
 
 
 def test_batches_come_back_from_sparks_workers(spark: SparkSession) -> None:
