@@ -19,10 +19,12 @@ from gantry.model.javahash import java_hash
 from gantry.model.message import MessageQueue
 from gantry.model.route import BrokerData, QueueData, TopicRoute
 from gantry.model.topic import Perm
+from gantry.runtime.digits import parse_digits
 
 # Largest number of queues of a topic on one broker set. No broker has so many; a route that claims more would fill the
 # memory.
 QUEUES_MAX = 65_536
+_COUNT_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +214,7 @@ def _queues(topic: str, counts: Iterable[tuple[str, int]]) -> Iterator[MessageQu
 def _configured_queues(topic: str, conf: str) -> Iterator[MessageQueue]:
     """Yield the queues of an order configuration, `broker:queues;…`, in its order; leave out malformed items."""
     for item in conf.split(";"):
-        broker_name, _, count = item.partition(":")
-        if broker_name and count.isascii() and count.isdigit():
-            yield from _queues(topic, [(broker_name, int(count))])
+        broker_name, _, digits = item.partition(":")
+        count = parse_digits(digits, _COUNT_MAX)
+        if broker_name and count is not None:
+            yield from _queues(topic, [(broker_name, count)])

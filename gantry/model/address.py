@@ -6,6 +6,7 @@ from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_address
 from typing import Final, NamedTuple, Self
 
 from gantry.model.errors import InvalidMessageError
+from gantry.runtime.digits import parse_digits
 
 HOST_V4_BYTES: Final = 8
 HOST_V6_BYTES: Final = 20
@@ -37,13 +38,14 @@ class Address(NamedTuple):
         Raises:
             InvalidMessageError: The text has another form.
         """
-        ip, separator, port = text.rpartition(":")
+        ip, _, digits = text.rpartition(":")
         if ip.startswith("[") and ip.endswith("]"):
             ip = ip[1:-1]
-        if not separator or not port.isascii() or not port.isdigit() or int(port) > PORT_MAX:
+        port = parse_digits(digits, PORT_MAX)
+        if port is None:
             raise InvalidMessageError("address", text, "is not ip:port")
         try:
-            return cls(str(ip_address(ip)), int(port))
+            return cls(str(ip_address(ip)), port)
         except ValueError:
             raise InvalidMessageError("address", text, "is not ip:port") from None
 

@@ -2,6 +2,8 @@
 
 import re
 
+LEVEL_MAX = 2**31 - 1
+"""The largest number that RocketMQ reads as a level. Levels beyond the end of the list have the last length."""
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

@@ -3,6 +3,8 @@
 import ipaddress
 from typing import Final
 
+from gantry.runtime.digits import parse_digits
+
 PORT_MAX: Final = 65_535
 
 
@@ -16,10 +18,11 @@ def split_host_port(text: str, *, field: str) -> tuple[str, int]:
     Raises:
         ValueError: The text has another form.
     """
-    host, _, port = text.rpartition(":")
-    if not host or not port.isascii() or not port.isdigit() or int(port) > PORT_MAX:
+    host, _, digits = text.rpartition(":")
+    port = parse_digits(digits, PORT_MAX)
+    if not host or port is None:
         raise ValueError(f"{field}: {text!r} is not HOST:PORT")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    return host.removeprefix("[").removesuffix("]"), port
 
 
 def is_loopback(host: str) -> bool:

@@ -13,6 +13,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import REGISTRY, CollectorRegistry, make_wsgi_app
 
+from gantry.runtime.digits import parse_digits
 from gantry.runtime.errors import StartupError
 
 # By default, the metrics of a service that listens on port P are on port P + 7.
@@ -121,6 +122,7 @@ def choose_metrics_port(text: str, *, listen_port: int) -> int | None:
         if listen_port + PORT_STEP > _PORT_MAX:
             raise ValueError(f"metrics_port: {listen_port} + {PORT_STEP} is no port; give one, or `off`")
         return listen_port + PORT_STEP
-    if text.isascii() and text.isdigit() and int(text) <= _PORT_MAX:
-        return int(text)
-    raise ValueError(f"metrics_port: {text!r} is not `auto`, `off` or a port")
+    port = parse_digits(text, _PORT_MAX)
+    if port is None:
+        raise ValueError(f"metrics_port: {text!r} is not `auto`, `off` or a port")
+    return port

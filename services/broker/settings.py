@@ -14,6 +14,7 @@ from typing import Any
 from gantry.model.errors import InvalidNameError
 from gantry.model.names import check_topic
 from gantry.remoting.aio.tls import ClientAuth, TlsMode, TlsSettings, tls_settings
+from gantry.runtime.digits import parse_digits
 from gantry.runtime.metrics import choose_metrics_port
 from gantry.storeformat import layout
 from services.broker.store.settings import FlushDiskType, StoreSettings
@@ -186,9 +187,10 @@ class BrokerSettings:
         if not text:
             # If the first port is any free one, no rule gives the second.
             return self.listen_port - 2 if self.listen_port > 2 else None
-        if text.isascii() and text.isdigit() and int(text) <= PORT_MAX:
-            return int(text)
-        raise ValueError(f"fast_listen_port: {text!r} is neither a port nor {FAST_PORT_OFF}")
+        port = parse_digits(text, PORT_MAX)
+        if port is None:
+            raise ValueError(f"fast_listen_port: {text!r} is neither a port nor {FAST_PORT_OFF}")
+        return port
 
     def tls(self) -> TlsSettings | None:
         """Return the TLS settings, or None if TLS is disabled or there is no certificate. Raises ValueError."""
@@ -208,8 +210,8 @@ class BrokerSettings:
 
 def check_address(address: str) -> None:
     """Raise ValueError if an address of a name server is not host:port."""
-    host, _, port = address.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit() and 0 < int(port) <= PORT_MAX):
+    host, _, digits = address.rpartition(":")
+    if not host or not parse_digits(digits, PORT_MAX):
         raise ValueError(f"namesrv_addr: {address!r} is not host:port")
 
 

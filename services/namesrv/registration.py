@@ -9,6 +9,7 @@ from gantry.model.route import QueueData
 from gantry.model.topic import TopicConfig
 from gantry.remoting.bodies import RegisterBrokerBody
 from gantry.remoting.headers.namesrv import RegisterBrokerHeader
+from gantry.runtime.digits import parse_digits
 from services.namesrv.errors import RefusedError
 from services.namesrv.liveness import HEARTBEAT_TIMEOUT_MS, BrokerKey
 from services.namesrv.routetable import Registration
@@ -72,8 +73,8 @@ def check_name(field: str, name: str) -> None:
 
 def check_address(field: str, address: str) -> None:
     """Raise RefusedError if an address is not host:port, so that no client could connect to it."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) <= _PORT_MAX:
+    host, _, digits = address.rpartition(":")
+    if not host or not parse_digits(digits, _PORT_MAX):
         raise RefusedError(f"{field}: {address[:100]!r} is not host:port")
 
 

@@ -5,13 +5,14 @@ The writer of a record knows its request. If the request must be read from the l
 
 from typing import NamedTuple
 
-from gantry.model.delaylevel import parse_delay_levels
+from gantry.model.delaylevel import LEVEL_MAX, parse_delay_levels
 from gantry.model.errors import InvalidNameError
 from gantry.model.javahash import tags_code as hash_tag
 from gantry.model.message import PropertyName, find_property
 from gantry.model.names import SCHEDULE_TOPIC
 from gantry.model.record import RecordHead
 from gantry.model.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from gantry.runtime.digits import parse_digits
 from services.broker.store.queues.consumequeue import ConsumeQueue
 from services.broker.store.queues.consumequeuestore import ConsumeQueueStore
 from services.broker.store.settings import StoreSettings
@@ -127,8 +128,8 @@ class DispatchRequestMaker:
         """Return the last field of a unit: the tag's hash, or the due time of a delayed message."""
         if topic == SCHEDULE_TOPIC:
             level = find_property(properties, DELAY)
-            if level is not None and level.isascii() and level.isdigit() and int(level) > 0:
-                number = min(int(level), len(self._delays_ms))
+            if level is not None and (given := parse_digits(level, LEVEL_MAX)):
+                number = min(given, len(self._delays_ms))
                 delay_ms = self._delays_ms[number - 1] if number else _UNKNOWN_DELAY_MS
                 return stored_at_ms + delay_ms
         return hash_tag(tag)

@@ -15,13 +15,14 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from gantry.model.delaylevel import DELAY_LEVELS_MS
+from gantry.model.delaylevel import DELAY_LEVELS_MS, LEVEL_MAX
 from gantry.model.javahash import tags_code
 from gantry.model.message import find_property
 from gantry.model.names import LMQ_PREFIX, SCHEDULE_TOPIC
 from gantry.model.propertyname import PropertyName
 from gantry.model.record import RecordHead
 from gantry.model.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from gantry.runtime.digits import parse_digits
 from gantry.runtime.telemetry import logger
 from gantry.storeformat.configjson import read_config
 from gantry.storeformat.configtables import parse_table
@@ -298,8 +299,8 @@ def _tags_code(topic: str, head: RecordHead) -> int:
     """Return a unit's tags code. Delayed messages use the default levels: a store does not contain configured ones."""
     if topic == SCHEDULE_TOPIC:
         level = find_property(head.properties, _DELAY)
-        if level is not None and level.isascii() and level.isdigit() and int(level) > 0:
-            return head.stored_at_ms + DELAY_LEVELS_MS[min(int(level), len(DELAY_LEVELS_MS)) - 1]
+        if level is not None and (given := parse_digits(level, LEVEL_MAX)):
+            return head.stored_at_ms + DELAY_LEVELS_MS[min(given, len(DELAY_LEVELS_MS)) - 1]
     return tags_code(find_property(head.properties, _TAGS))
 
 

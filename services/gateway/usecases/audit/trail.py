@@ -1,6 +1,7 @@
 """The audit trail: the changes of configuration, with the key that made them."""
 
 from gantry.model.errors import InvalidValueError
+from gantry.runtime.digits import parse_digits
 from services.gateway.db.models import AuditEntry
 from services.gateway.db.repositories import AuditRepository
 from services.gateway.schemas.cursors import decode_cursor, encode_cursor
@@ -21,10 +22,9 @@ class Audit:
         """List changes, newest first. Raises InvalidValueError if the cursor is not valid."""
         before = None
         if cursor is not None:
-            after = decode_cursor(cursor, LISTING)
-            if not (after.isascii() and after.isdigit() and int(after) <= _ID_MAX):
+            before = parse_digits(decode_cursor(cursor, LISTING), _ID_MAX)
+            if before is None:
                 raise InvalidValueError("cursor", cursor, "is not a cursor of this list")
-            before = int(after)
         async with self._metadata.transaction() as session:
             rows = await AuditRepository(session).page(kind=kind, name=name, before_id=before, limit=limit)
         # A full page may be the last one. The next page is then empty, which is cheaper than reading one more row each

@@ -16,6 +16,7 @@ from gantry.remoting.bodies.connections import ClientConnection, ConsumerConnect
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.headers.client import GetConsumerConnectionListHeader
 from gantry.runtime.clock import Clock
+from gantry.runtime.digits import parse_digits
 from services.gateway.db.models import Subscription, Verdict
 from services.gateway.db.subscriptions import Sighting, SubscriptionRepository, judge
 from services.gateway.errors import ProblemError
@@ -123,9 +124,10 @@ class Consumers:
         after = 0
         if cursor is not None:
             text = decode_cursor(cursor, LISTING)
-            if not (text.isascii() and text.isdigit() and int(text) <= _ID_MAX):
+            found = parse_digits(text, _ID_MAX)
+            if found is None:
                 raise InvalidValueError("cursor", cursor, "is not a cursor of this list")
-            after = int(text)
+            after = found
         try:
             async with self._metadata.transaction() as session:
                 rows = await SubscriptionRepository(session).page(group=group, after_id=after, limit=limit)

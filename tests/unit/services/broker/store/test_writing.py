@@ -165,6 +165,12 @@ def test_delayed_messages_carry_their_delivery_time(opened):
     assert codes == [now + 10_000, now + 7_200_000, ord("t"), ord("t"), ord("t")]
 
 
+def test_a_delay_level_of_thousands_of_digits_is_no_level(opened):
+    """Python refuses to read such a number, and an exception in dispatch would end the broker at each start."""
+    properties = f"DELAY\x01{'9' * 5_000}\x02".encode()
+    assert opened.store._requests.tags_code(SCHEDULE_TOPIC, "t", properties, 1) == ord("t")
+
+
 def test_given_tags_and_keys_are_not_searched_in_properties(opened):
     opened.put(properties=b"TAGS\x01a\x02KEYS\x01k\x02UNIQ_KEY\x01u\x02", tag="b", keys="other", unique_key="")
     store = opened.flushed()
