@@ -350,7 +350,7 @@ def test_times_are_whole_milliseconds() -> None:
     assert millis(moment_of(1_700_000_000_123)) == 1_700_000_000_123
 
 
-class StubLook:
+class StubSurvey:
     """Returns samples that a test gives it, of two brokers that do not exist."""
 
     def __init__(self, database: Database) -> None:
@@ -371,7 +371,7 @@ class StubLook:
     async def sets(self) -> dict[str, BrokerData]:
         return {broker: BrokerData("One", broker, {0: ""}) for broker in self.ends}
 
-    async def look(self, sets: Any, subscribed: Any, *, thorough: set[str]) -> tuple[list[Sample], list[str]]:
+    async def survey(self, sets: Any, subscribed: Any, *, thorough: set[str]) -> tuple[list[Sample], list[str]]:
         self.thorough.append(thorough)
         self.read_at_ms = dict.fromkeys(sets, self.clock.now_ms())
         return [sample_of_one("BUSY", "T", broker, (0, end, self.turn, None)) for broker, end in self.ends.items()], []
@@ -385,9 +385,9 @@ class StubLook:
 async def test_a_block_that_may_be_lost_is_followed_by_a_full_one(
     pooled: Database, own_postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look, add = StubLook(pooled), SampleRepository.add
-    await look.round()
-    await look.round()
+    rounds, add = StubSurvey(pooled), SampleRepository.add
+    await rounds.round()
+    await rounds.round()
 
     async def lost(self: SampleRepository, block: StoredBlock) -> None:
         await add(self, block)
@@ -397,16 +397,16 @@ async def test_a_block_that_may_be_lost_is_followed_by_a_full_one(
     with monkeypatch.context() as broken:
         broken.setattr(SampleRepository, "add", lost)
         with pytest.raises(ProblemError):
-            await look.round()
-    await look.round()
+            await rounds.round()
+    await rounds.round()
     # A broker with an invalid number affects only itself.
-    look.ends["broker-b"] = 2**63
-    await look.round()
+    rounds.ends["broker-b"] = 2**63
+    await rounds.round()
     with connect(own_postgres.url, application="gantry-test") as connection:
         written = [(broker[-1], kind.name) for broker, kind, _ in stored_blocks(connection)]
         missing = connection.execute("SELECT missing FROM lag_sample_rounds ORDER BY sampled_at").fetchall()
     of_a = [("a", "CHANGES")] * 4 + [("a", "FULL")]
     assert sorted(written) == [*of_a, ("b", "CHANGES"), ("b", "FULL"), ("b", "FULL")]
     assert [row[0] for row in missing] == [[], [], [], ["broker-b"]]
-    assert look.thorough == [{"broker-a", "broker-b"}, set(), set(), {"broker-b"}, set()]
+    assert rounds.thorough == [{"broker-a", "broker-b"}, set(), set(), {"broker-b"}, set()]
     assert states(own_postgres.url, NOON + 2 * MINUTE, group="BUSY", broker="broker-b") == [1, 2, 4]

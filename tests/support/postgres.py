@@ -30,14 +30,16 @@ READY_TIMEOUT_S = 30.0
 class PostgresServer:
     """A server with its own folder, which tests may stop, hang or kill."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, copies_database: bool = True) -> None:
+        """``copies_database=False`` runs ``initdb``, which takes seconds, as the user that the stack picks now."""
         # Not below pytest's folder: root runs Postgres as an unprivileged user, who has no access to that folder.
         self.directory = Path(tempfile.mkdtemp(prefix="gantry-pg-"))
         self.directory.chmod(0o711)
         self._process: subprocess.Popen[bytes] | None = None
         try:
             self._postgres: EmbeddedPostgres = embedded_postgres(self.directory)
-            copy_new_database(self.directory)
+            if copies_database:
+                copy_new_database(self.directory)
             self._postgres.prepare()
         except BaseException:
             self.remove()

@@ -53,7 +53,7 @@ def planned(monkeypatch: pytest.MonkeyPatch):
     return plan
 
 
-@pytest.mark.parametrize(("known", "asked"), [(0, 0), (4, 0), (0, 1), (7, 4)])
+@pytest.mark.parametrize(("known", "broker_queries"), [(0, 0), (4, 0), (0, 1), (7, 4)])
 def test_few_are_looked_up_without_spark(planned, known: int, broker_queries: int) -> None:
     planned(known, broker_queries)
     found = start_survey(OPTIONS).result(10)
