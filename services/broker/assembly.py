@@ -15,6 +15,7 @@ from services.broker.core import Core, Runtime
 from services.broker.identity import BrokerIdentity
 from services.broker.liveconfig import LiveConfig, StartCheck
 from services.broker.metrics import BrokerCollector
+from services.broker.newmessage import SendHook
 from services.broker.notifications import GroupNotifications
 from services.broker.offsetcommits import OffsetCommits
 from services.broker.registration import Caller, Registration
@@ -40,6 +41,8 @@ class Broker:
         on_topic_changed: Callbacks of the features, called with the name of a topic that was created, changed or
             deleted.
         timers: Timers of the features.
+        send_hooks: Hooks of the features for special messages, in the order in which they run.
+        special_properties: Names of the properties that make a message special (newmessage.py).
     """
 
     def __init__(
@@ -99,6 +102,8 @@ class Broker:
         self.recent_bytes = physical_memory_bytes * settings.access_message_in_memory_max_ratio // 100
         self.on_topic_changed: list[Callable[[str], None]] = []
         self.timers: list[Timer] = []
+        self.send_hooks: list[SendHook] = []
+        self.special_properties: set[str] = set()
         self.handlers = build_handlers(self)
         tables.topics.on_change = self._topic_changed
         tables.groups.on_change = lambda group: self.persistence.mark(documents.GROUPS_FILE)

@@ -12,6 +12,7 @@ from typing import Any, Final
 from gantry.model.address import pack_host
 from gantry.model.batch import decode_batch
 from gantry.model.errors import CorruptRecordError
+from gantry.model.propertyname import PropertyName
 from gantry.remoting.aio.channel import Channel, Handler, Reply
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
@@ -22,9 +23,10 @@ from gantry.remoting.replies import SendReplies
 from services.broker.assembly import Broker
 from services.broker.durabilitywaiters import DurabilityWaiters, Outcome
 from services.broker.identity import BrokerIdentity
+from services.broker.newmessage import NewMessage, SendHook
 from services.broker.policy import Policy
 from services.broker.processors.sendgate import SendChecks, Target
-from services.broker.processors.sendproperties import SendProperties, shared_by_batch
+from services.broker.processors.sendproperties import SendProperties
 from services.broker.processors.unsupported import TRANSACTION_OR_INNER_BATCH, refuse_sys_flag
 from services.broker.refusal import RefusalError
 from services.broker.stats import BrokerStats
@@ -93,6 +95,7 @@ class SendProcessor:
         stats: BrokerStats,
         policy: Policy,
         identity: BrokerIdentity,
+        hooks: Sequence[SendHook],
     ) -> None:
         self._gate = gate
         self._properties = properties
@@ -103,6 +106,7 @@ class SendProcessor:
         # A stored message id consists of the store's address and the record's position (gantry.model.messageid).
         self._id_prefix = pack_host(identity.store_host).hex().upper()
         self._refusal_ext = {"MSG_REGION": identity.region_id, "TRACE_ON": "true" if identity.trace_on else "false"}
+        self._hooks = hooks
         self._replies = SendReplies(region_id=identity.region_id, trace_on=identity.trace_on)
         self._creating_bytes = 0
         self.send = partial(self._guard, self._append)
@@ -176,7 +180,20 @@ class SendProcessor:
         body = request.body
         if not isinstance(body, bytes) or len(body) > self._policy.max_message_size:
             raise self._bad_body(body)
-        (properties, tag, keys, unique_key), waits_for_flush = self._properties.complete(header.properties)
+        (properties, tag, keys, unique_key), waits_for_flush, special = self._properties.complete(header.properties)
+        if special is not None or (target.is_retry and header.reconsume_times):
+            message = NewMessage(
+                header.topic,
+                queue_id,
+                body,
+                special if special is not None else self._properties.decode(header.properties),
+                born_at_ms=header.born_timestamp,
+                born_host=channel.attributes[_BORN_HOST],
+                flag=header.flag,
+                sys_flag=sys_flag | target.sys_flag,
+                reconsume_times=header.reconsume_times or 0,
+            )
+            return self._append_special(channel, request, target, message)
         status, at, queue_offset, _, end, reason = self._store.put(
             header.topic,
             queue_id,
@@ -206,6 +223,28 @@ class SendProcessor:
         self._waiters.wait(end, self._reply, channel, request, reply, waits_for_flush=waits_for_flush)
         return None
 
+    def _append_special(self, channel: Channel, request: RemotingCommand, target: Target, message: NewMessage) -> Reply:
+        """Let the send hooks decide where a special message is stored, and store it there."""
+        topic, queue_id, unique_key = message.topic, message.queue_id, message.properties[PropertyName.UNIQ_KEY]
+        waits_for_flush = message.properties.get(PropertyName.WAIT) != "false"
+        for hook in self._hooks:
+            hook(message)
+        result = message.put_into(self._store)
+        if result.status is not _OK:
+            raise self._put_failed(result.status, result.reason, topic)
+        flow = target.flow
+        flow.messages += 1
+        flow.calls += 1
+        flow.size_bytes += result.next_offset - result.physical_offset
+        if request.is_one_way:
+            self._waiters.appended()
+            return None
+        message_id = f"{self._id_prefix}{result.physical_offset:016X}"
+        reply = (message_id, queue_id, result.queue_offset, unique_key)
+        request.drop_content()
+        self._waiters.wait(result.next_offset, self._reply, channel, request, reply, waits_for_flush=waits_for_flush)
+        return None
+
     def _append_batch(
         self, channel: Channel, request: RemotingCommand, header: SendMessageHeader, target: Target
     ) -> Reply:
@@ -215,7 +254,7 @@ class SendProcessor:
                 ResponseCode.MESSAGE_ILLEGAL, f"topic {header.topic}: a batch may not go to a retry topic"
             )
         queue_id = self._gate.queue_id(channel, header, target)
-        shared, batch_key, waits_for_flush = shared_by_batch(header.properties)
+        shared, batch_key, waits_for_flush = self._properties.shared_by_batch(header.properties)
         items = self._complete_items(request, shared)
         result = self._store.put_batch(
             header.topic,
@@ -311,10 +350,11 @@ def build(broker: Broker) -> SendProcessor:
     broker.on_topic_changed.append(checks.topic_changed)
     return SendProcessor(
         gate=checks,
-        properties=SendProperties(broker.identity, broker.unique_keys.make),
+        properties=SendProperties(broker.identity, broker.unique_keys.make, broker.special_properties),
         waiters=core.waiters,
         store=broker.store,
         stats=broker.stats,
         policy=core.policy,
         identity=broker.identity,
+        hooks=broker.send_hooks,
     )

@@ -7,14 +7,15 @@ one microsecond a message instead of five.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 
 from gantry.model.errors import InvalidMessageError
 from gantry.model.message import decode_properties, encode_properties
 from gantry.model.propertyname import PropertyName
 from gantry.remoting.codes import ResponseCode
 from services.broker.identity import BrokerIdentity
-from services.broker.processors.unsupported import refuse_unsupported
+from services.broker.processors.unsupported import is_neutral, refuse_unsupported
 from services.broker.refusal import RefusalError
 
 # Names with which the text can't be stored unchanged, each after a separator. Their values are examined only after
@@ -38,36 +39,42 @@ _BROKER_PROPERTIES = (PropertyName.MSG_REGION, PropertyName.TRACE_ON, PropertyNa
 # The properties as bytes of the record; the tag; the keys; the unique key, which the reply also needs. Tag or keys
 # are None if the store must look them up. A plain tuple, because the broker makes one for every message.
 StoredProperties = tuple[bytes, str | None, str | None, str]
+# The stored form; whether the producer waits for the disk; and for a special message, whose hooks read and change its
+# properties, all properties decoded (the stored form then has only the unique key), else None.
+Completed = tuple[StoredProperties, bool, dict[str, str] | None]
 
 
 class SendProperties:
     """Completes the properties of messages for one broker."""
 
-    __slots__ = ("_cached", "_make_key", "_suffix", "_suffix_bytes")
+    __slots__ = ("_added", "_cached", "_make_key", "_special", "_suffix", "_suffix_bytes")
 
-    def __init__(self, identity: BrokerIdentity, make_unique_key: Callable[[], str]) -> None:
+    def __init__(
+        self, identity: BrokerIdentity, make_unique_key: Callable[[], str], special: AbstractSet[str] = frozenset()
+    ) -> None:
+        """Create it; `special` has the names of the properties that make a message special (newmessage.py)."""
         self._make_key = make_unique_key
-        self._suffix_bytes = encode_properties(
-            {
-                PropertyName.MSG_REGION: identity.region_id,
-                PropertyName.TRACE_ON: "true" if identity.trace_on else "false",
-                PropertyName.CLUSTER: identity.cluster,
-            }
-        )
+        self._special = special
+        self._added = {
+            PropertyName.MSG_REGION: identity.region_id,
+            PropertyName.TRACE_ON: "true" if identity.trace_on else "false",
+            PropertyName.CLUSTER: identity.cluster,
+        }
+        self._suffix_bytes = encode_properties(self._added)
         self._suffix = self._suffix_bytes.decode()
         # Results for batch items that begin with a unique key of the usual length. Key: everything after the unique
         # key. Value: tag, keys, and the text to append.
         self._cached: dict[bytes, tuple[str, str, bytes]] = {}
 
-    def complete(self, text: str | None) -> tuple[StoredProperties, bool]:
-        """Return a message's properties in their stored form, and whether the producer waits for the disk.
+    def complete(self, text: str | None) -> Completed:
+        """Return a message's properties in the form that its way to the store needs.
 
         Raises:
             RefusalError: A property asks for a feature that does not exist yet, or can't be stored.
         """
         if not text:
             key = self._make_key()
-            return (f"UNIQ_KEY\x01{key}\x02{self._suffix}".encode(), "", "", key), True
+            return (f"UNIQ_KEY\x01{key}\x02{self._suffix}".encode(), "", "", key), True, None
         if text[-1] != "\x02":
             text += "\x02"
         searched = "\x02" + text
@@ -82,9 +89,9 @@ class SendProperties:
         key = searched[start + 10 : searched.find("\x02", start + 10)] if start >= 0 else ""
         try:
             if key:
-                return ((text + self._suffix).encode(), tag, keys, key), True
+                return ((text + self._suffix).encode(), tag, keys, key), True, None
             key = self._make_key()
-            return (f"{text}UNIQ_KEY\x01{key}\x02{self._suffix}".encode(), tag, keys, key), True
+            return (f"{text}UNIQ_KEY\x01{key}\x02{self._suffix}".encode(), tag, keys, key), True, None
         except UnicodeEncodeError as error:
             raise _not_utf8(error) from None
 
@@ -126,7 +133,7 @@ class SendProperties:
             data += b"\x02"
         searched = b"\x02" + data
         if _find_special_bytes(searched):
-            return self._complete_slowly(str(data, "utf-8", "replace"), shared=shared)[0]
+            return self._complete_item_slowly(str(data, "utf-8", "replace"), shared)
         start = searched.rfind(_UNIQ_KEY_BYTES)
         key = searched[start + 10 : searched.find(b"\x02", start + 10)] if start >= 0 else b""
         if shared:
@@ -149,49 +156,75 @@ class SendProperties:
         made = self._make_key()
         return b"%sUNIQ_KEY\x01%s\x02%s" % (data, made.encode(), self._suffix_bytes), tag, keys, made
 
-    def _complete_slowly(self, text: str, shared: bytes = b"") -> tuple[StoredProperties, bool]:
-        properties = _decoded(text)
-        refuse_unsupported(properties)
+    def shared_by_batch(self, text: str | None) -> tuple[bytes, str | None, bool]:
+        """Return a batch's shared properties, its unique key, and whether its producer waits for the disk.
+
+        Each message keeps its own unique key, because its producer knows the message by this id. RocketMQ overwrites
+        all of them with the unique key of the batch.
+
+        Raises:
+            RefusalError: A property asks for a feature that batches or this broker don't have, or can't be stored.
+        """
+        if not text:
+            return b"", None, True
+        properties = self._checked(text)
+        self._refuse_special(properties)
+        key = properties.pop(PropertyName.UNIQ_KEY, None)
+        return _encoded(properties), key, properties.get(PropertyName.WAIT) != "false"
+
+    def decode(self, text: str | None) -> dict[str, str]:
+        """Return all properties of a message, also those that the broker adds.
+
+        Raises:
+            RefusalError: A property asks for a feature that does not exist yet, or can't be stored.
+        """
+        properties = self._checked(text or "")
+        if PropertyName.UNIQ_KEY not in properties:
+            properties[PropertyName.UNIQ_KEY] = self._make_key()
+        properties.update(self._added)
+        return properties
+
+    def _checked(self, text: str) -> dict[str, str]:
+        """Return the properties of the producer, without those that the broker writes itself."""
+        try:
+            properties = decode_properties(text.encode())
+        except UnicodeEncodeError as error:
+            raise _not_utf8(error) from None
+        refuse_unsupported(properties, self._special)
         for name in _BROKER_PROPERTIES:
             properties.pop(name, None)
-        key = properties.get(PropertyName.UNIQ_KEY)
-        if key is None:
-            key = properties[PropertyName.UNIQ_KEY] = self._make_key()
+        return properties
+
+    def _refuse_special(self, properties: Mapping[str, str]) -> None:
+        for name in self._special & properties.keys():
+            if not is_neutral(name, properties[name]):
+                raise RefusalError(
+                    ResponseCode.MESSAGE_ILLEGAL,
+                    f"property {name}={properties[name][:64]}: a message of a batch may not have it",
+                )
+
+    def _complete_slowly(self, text: str) -> Completed:
+        properties = self.decode(text)
+        key = properties[PropertyName.UNIQ_KEY]
         waits_for_flush = properties.get(PropertyName.WAIT) != "false"
-        try:
-            data = encode_properties(properties)
-        except InvalidMessageError as error:
-            raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
-        return (data + shared + self._suffix_bytes, None, None, key), waits_for_flush
+        if any(not is_neutral(name, properties[name]) for name in self._special & properties.keys()):
+            return (b"", None, None, key), waits_for_flush, properties
+        return (_encoded(properties), None, None, key), waits_for_flush, None
+
+    def _complete_item_slowly(self, text: str, shared: bytes) -> StoredProperties:
+        properties = self.decode(text)
+        self._refuse_special(properties)
+        for name in self._added:
+            del properties[name]
+        stored = _encoded(properties) + shared + self._suffix_bytes
+        return stored, None, None, properties[PropertyName.UNIQ_KEY]
 
 
-def shared_by_batch(text: str | None) -> tuple[bytes, str | None, bool]:
-    """Return a batch's shared properties, its unique key, and whether its producer waits for the disk.
-
-    Each message keeps its own unique key, because its producer knows the message by this id. RocketMQ overwrites all of
-    them with the unique key of the batch.
-
-    Raises:
-        RefusalError: A property asks for a feature that does not exist yet, or can't be stored.
-    """
-    if not text:
-        return b"", None, True
-    properties = _decoded(text)
-    refuse_unsupported(properties)
-    key = properties.pop(PropertyName.UNIQ_KEY, None)
-    for name in _BROKER_PROPERTIES:
-        properties.pop(name, None)
+def _encoded(properties: Mapping[str, str]) -> bytes:
     try:
-        return encode_properties(properties), key, properties.get(PropertyName.WAIT) != "false"
+        return encode_properties(properties)
     except InvalidMessageError as error:
         raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
-
-
-def _decoded(text: str) -> dict[str, str]:
-    try:
-        return decode_properties(text.encode())
-    except UnicodeEncodeError as error:
-        raise _not_utf8(error) from None
 
 
 def _not_utf8(error: UnicodeEncodeError) -> RefusalError:

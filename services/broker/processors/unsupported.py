@@ -7,6 +7,7 @@ delivered at the wrong time, or before its transaction is decided.
 """
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 
 from gantry.model import sysflag
 from gantry.model.propertyname import PropertyName
@@ -61,15 +62,15 @@ def unsupported_handlers() -> dict[int, Handler]:
     return {code: _refusing(code, feature) for code, feature in UNSUPPORTED.items()}
 
 
-def refuse_unsupported(properties: Mapping[str, str]) -> None:
-    """Check the properties of a message.
+def refuse_unsupported(properties: Mapping[str, str], supported: AbstractSet[str]) -> None:
+    """Check the properties of a message; `supported` has the names that the features of this broker handle.
 
     Raises:
         RefusalError: A property asks for a feature that does not exist yet; the remark names the property.
     """
     for name, value in properties.items():
         feature = "messages for a set time" if name.startswith(_TIMER_PREFIX) else _FEATURES.get(name)
-        if feature is None or _is_neutral(name, value):
+        if feature is None or name in supported or is_neutral(name, value):
             continue
         raise RefusalError(
             ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
@@ -88,7 +89,8 @@ def refuse_sys_flag(sys_flag: int) -> None:
         )
 
 
-def _is_neutral(name: str, value: str) -> bool:
+def is_neutral(name: str, value: str) -> bool:
+    """Return whether this value of a feature's property asks for nothing. Raises RefusalError for an invalid value."""
     if name == PropertyName.TRAN_MSG:
         return value.lower() != "true"
     if name != PropertyName.DELAY:

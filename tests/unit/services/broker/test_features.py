@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from gantry.model.propertyname import PropertyName
 from gantry.model.record import iter_records
 from gantry.remoting.aio import Handler
 from gantry.remoting.aio.channel import Channel
@@ -15,6 +16,7 @@ from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from services.broker.assembly import Broker
 from services.broker.features import FEATURES, Feature, build_handlers
+from services.broker.newmessage import NewMessage
 from services.broker.processors.table import replying_to_refusals
 from services.broker.processors.unsupported import UNSUPPORTED
 from services.broker.refusal import RefusalError
@@ -96,6 +98,33 @@ async def test_a_feature_is_added_in_one_line() -> None:
         await asyncio.sleep(2.5)
         answer = await unit.pull(BEATS_TOPIC, max_msg_nums=10)
         assert [message.body for message in iter_records(answer.body_bytes)] == [b"now", b"beat", b"beat"]
+
+
+async def test_a_send_hook_stores_a_special_message_in_another_place() -> None:
+    seen: list[NewMessage] = []
+
+    def divert(message: NewMessage) -> None:
+        seen.append(message)
+        message.properties[PropertyName.REAL_TOPIC] = message.topic
+        message.topic = BEATS_TOPIC
+
+    def build(broker: Broker) -> Heartbeats:
+        broker.special_properties.add(PropertyName.DELAY)
+        broker.send_hooks.append(divert)
+        return Heartbeats(broker)
+
+    async with BrokerUnit(features=(*FEATURES, build)) as unit:
+        await unit.make_topic(BEATS_TOPIC)
+        await unit.make_topic("Other")
+        for delay in ("3", "0"):
+            reply = await unit.send("Other", b"body", properties={PropertyName.DELAY: delay})
+            assert reply.code == ResponseCode.SUCCESS
+        answer = await unit.pull(BEATS_TOPIC)
+        (stored,) = iter_records(answer.body_bytes)
+        assert (stored.body, stored.properties[PropertyName.REAL_TOPIC]) == (b"body", "Other")
+        assert seen[0].properties[PropertyName.UNIQ_KEY] == stored.properties[PropertyName.UNIQ_KEY]
+        (plain,) = iter_records((await unit.pull("Other")).body_bytes)
+        assert plain.properties[PropertyName.DELAY] == "0"
 
 
 async def test_without_the_feature_its_code_is_unsupported() -> None:

@@ -1,0 +1,69 @@
+"""A message that the broker is about to store, with decoded properties.
+
+The hot path of a send keeps properties encoded. Special messages take this form: a send hook changes where they are
+stored, and features append messages of their own.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gantry.model.errors import InvalidMessageError
+from gantry.model.message import encode_properties
+from services.broker.store.messagestore import MessageStore
+from services.broker.store.results import PutResult, PutStatus
+
+
+@dataclass(slots=True)
+class NewMessage:
+    """A message and the queue that it is stored in. Send hooks change it in place.
+
+    Attributes:
+        topic: Topic under which the message is stored.
+        queue_id: Queue of this topic.
+        body: Body as it is stored, perhaps compressed.
+        properties: All properties, also those that the broker adds.
+        born_at_ms: Time of the producer's clock.
+        born_host: Packed address of the producer.
+        flag: Flag of the application.
+        sys_flag: System flag; the store sets the bits of the hosts.
+        reconsume_times: Number of failed deliveries so far.
+        prepared_transaction_offset: Physical offset of the half message, for a committed message.
+    """
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: dict[str, str]
+    born_at_ms: int
+    born_host: bytes
+    flag: int = 0
+    sys_flag: int = 0
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+
+    def put_into(self, store: MessageStore) -> PutResult:
+        """Store the message. Durability: as for `MessageStore.put`."""
+        try:
+            properties = encode_properties(self.properties)
+        except InvalidMessageError as error:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=str(error))
+        return store.put(
+            self.topic,
+            self.queue_id,
+            self.body,
+            properties,
+            born_at_ms=self.born_at_ms,
+            born_host=self.born_host,
+            flag=self.flag,
+            sys_flag=self.sys_flag,
+            reconsume_times=self.reconsume_times,
+            prepared_transaction_offset=self.prepared_transaction_offset,
+        )
+
+
+SendHook = Callable[[NewMessage], None]
+"""Changes a special message of a client before it is stored, or leaves it alone.
+
+A message is special if it has a property of a feature, or if it goes to a retry topic with `reconsume_times`. Hooks run
+in the order of the features. A hook raises RefusalError if the message may not be stored.
+"""
