@@ -56,7 +56,7 @@ def make_messages(count: int) -> list[Message]:
 def settings_in(folder: Path, *, tiny: bool) -> StoreSettings:
     """Return settings with ASYNC_FLUSH and the file sizes of `gantry up`, or with small files for the tiny run."""
     return StoreSettings(
-        root_dir=str(folder),
+        store_path_root_dir=str(folder),
         flush_disk_type=FlushDiskType.ASYNC_FLUSH,
         mapped_file_size_commit_log=1 << 20 if tiny else LOG_FILE_BYTES,
         max_hash_slot_num=INDEX_ENTRIES // (400 if tiny else 4),

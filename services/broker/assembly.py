@@ -66,7 +66,7 @@ class Broker:
         self.core = core
         self.store = store
         self.clock = clock
-        self.tables = tables = Tables(settings, identity, core.policy, files=store.files, clock=clock)
+        self.tables = tables = Tables(settings, identity, files=store.files, clock=clock)
         tables.clamp_offsets(store.max_offset)
         self.commits = OffsetCommits(topics=tables.topics, offsets=tables.offsets, store=store, clock=clock)
         self.stats = BrokerStats(identity.cluster, clock.now_ms())
@@ -76,7 +76,7 @@ class Broker:
             settings.name_servers(),
             identity=identity,
             topics=tables.topics,
-            policy=core.policy,
+            live_settings=core.live_settings,
             client=client,
             period_ms=settings.register_name_server_period,
             timeout_ms=settings.register_broker_timeout_mills,
@@ -89,7 +89,7 @@ class Broker:
             clock=clock,
             saved=lambda: self._saved(documents.TOPICS_FILE),
         )
-        self.notifications = GroupNotifications(tables.consumers, tables.groups, core.policy, runtime.loop)
+        self.notifications = GroupNotifications(tables.consumers, tables.groups, core.live_settings, runtime.loop)
         self.config = self._config(next_start)
         self.persistence.add(
             documents.SETTINGS_FILE,
@@ -123,7 +123,7 @@ class Broker:
 
     def expire_clients(self) -> None:
         """Remove instances that have been silent for too long, and close connections that have no instance left."""
-        tables, timeout_ms = self.tables, self.core.policy.channel_expired_timeout
+        tables, timeout_ms = self.tables, self.core.live_settings.current.channel_expired_timeout
         now_ms = self.clock.monotonic_ms()
         groups, connections = tables.consumers.expire(now_ms, timeout_ms)
         connections |= tables.producers.expire(now_ms, timeout_ms)
@@ -207,7 +207,7 @@ class Broker:
         return LiveConfig(
             self.settings,
             self.tables.kept,
-            policy=self.core.policy,
+            live_settings=self.core.live_settings,
             persistence=self.persistence,
             clock=self.clock,
             effective={"brokerIP1": self.identity.host, "listenPort": str(self.identity.port)},
@@ -222,7 +222,7 @@ class Broker:
             waiters=core.waiters,
             long_polling=core.long_polling,
             lag=core.lag,
-            policy=core.policy,
+            live_settings=core.live_settings,
             clock=self.clock,
             root_dir=root_dir,
             state=self.store.state,

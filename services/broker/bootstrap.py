@@ -75,7 +75,7 @@ async def run(settings: BrokerSettings, given: Collection[str], lifecycle: Lifec
     core = Core(settings, runtime, lambda: store)
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     store = MessageStore(
-        settings.store(),
+        settings,
         files=files,
         clock=clock,
         on_arrival=core.long_polling.arrived,
@@ -273,7 +273,7 @@ def _descriptors(settings: BrokerSettings) -> DescriptorBudget:
     clients = CLIENT_DESCRIPTORS_EACH * len(settings.name_servers())
     shares = share_descriptors(
         raise_descriptor_limit(),
-        process=PROCESS_DESCRIPTORS + clients + log_descriptors(settings.store()) + READERS_MAX,
+        process=PROCESS_DESCRIPTORS + clients + log_descriptors(settings.mapped_file_size_commit_log) + READERS_MAX,
         connections_max=settings.server_connections_max,
         has_files=True,
     )

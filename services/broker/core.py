@@ -11,9 +11,8 @@ from services.broker.coldreader import ColdReader
 from services.broker.durabilitywaiters import DurabilityWaiters, Watermark
 from services.broker.longpolling import LongPolling
 from services.broker.overload import LoopLag, Overload
-from services.broker.policy import Policy
 from services.broker.registry.persistence import RunInThread
-from services.broker.settings import BrokerSettings
+from services.broker.settings import BrokerSettings, LiveSettings
 from services.broker.store.messagestore import MessageStore
 from services.broker.turns import Turns
 
@@ -34,10 +33,9 @@ class Core:
     """The parts that must exist before the store starts, because the store calls some of them."""
 
     def __init__(self, settings: BrokerSettings, runtime: Runtime, store: Callable[[], MessageStore]) -> None:
-        self.policy = Policy()
-        self.policy.follow(settings)
+        self.live_settings = LiveSettings(settings)
         self.lag = LoopLag()
-        self.overload = Overload(self.policy, self.lag)
+        self.overload = Overload(self.live_settings, self.lag)
         self.long_polling = LongPolling(runtime.clock.monotonic_ms())
         self.cold = ColdReader(
             lambda operation, *blocks: store().attempt(operation, *blocks),
@@ -46,7 +44,7 @@ class Core:
             runtime.loop,
         )
         self.turns = Turns()
-        waits_for_flush = settings.store().is_sync_flush
+        waits_for_flush = settings.is_sync_flush
         self._store = store
         self._watermark = Watermark(
             offset=lambda: store().confirm_offset,
@@ -58,7 +56,7 @@ class Core:
             dispatch=lambda everything: _dispatch(store(), everything=everything),
             watermark=self._watermark,
             clock=runtime.clock,
-            policy=self.policy,
+            live_settings=self.live_settings,
             overload=self.overload,
             on_readable=self.long_polling.wake,
             loop=runtime.loop,

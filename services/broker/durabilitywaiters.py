@@ -34,7 +34,7 @@ from typing import Any, TypeVarTuple
 from gantry.runtime.clock import Clock
 from gantry.runtime.failpoints import Failpoint, hit
 from services.broker.overload import Overload
-from services.broker.policy import Policy
+from services.broker.settings import LiveSettings
 from services.broker.stats import Latency
 from services.broker.store.results import PutResult, PutStatus
 
@@ -102,7 +102,7 @@ class DurabilityWaiters:
             them. It returns the offset that it reached if more is left to do and it can go on, else None.
         watermark: The watermark that dispatch and callbacks follow.
         clock: Clock that measures waiting times.
-        policy: Limits on how many callbacks may wait, and for how long.
+        live_settings: Limits on how many callbacks may wait, and for how long.
         overload: Judge of whether clients may append more; asked once a turn.
         on_readable: Callback after each dispatch.
         loop: Event loop of the thread that makes all calls.
@@ -115,7 +115,7 @@ class DurabilityWaiters:
         dispatch: Callable[[bool], int | None],
         watermark: Watermark,
         clock: Clock,
-        policy: Policy,
+        live_settings: LiveSettings,
         overload: Overload,
         on_readable: Callable[[], None],
         loop: asyncio.AbstractEventLoop,
@@ -126,7 +126,7 @@ class DurabilityWaiters:
         self._write_out = write_out
         self._dispatch = dispatch
         self._clock = clock
-        self._policy = policy
+        self._live_settings = live_settings
         self._overload = overload
         self._on_readable = on_readable
         self._loop = loop
@@ -161,7 +161,7 @@ class DurabilityWaiters:
         if not self._is_turn_open:
             self._open_turn()
         refusal = self._refusal
-        if refusal is None and len(self._waiting) >= self._policy.send_thread_pool_queue_capacity:
+        if refusal is None and len(self._waiting) >= self._live_settings.current.send_thread_pool_queue_capacity:
             refusal = self._judge()
         if refusal is not None:
             self._overload.refused_sends += 1
@@ -247,7 +247,7 @@ class DurabilityWaiters:
     def sweep(self) -> None:
         """Give up the callbacks that have waited too long. A timer calls this."""
         now_ms = self._clock.monotonic_ms()
-        limit_ms = self._policy.sync_flush_timeout
+        limit_ms = self._live_settings.current.sync_flush_timeout
         while self._waiting and now_ms - self._waiting[0][1] > limit_ms:
             physical_end, _, complete, args = self._waiting.popleft()
             self.timeouts += 1

@@ -1,6 +1,6 @@
 """The settings of a running broker: request 26 returns them, request 25 changes them and keeps the changes.
 
-A change to a setting of Policy takes effect at once. Every other change is kept and takes effect at the next start, and
+A change to a setting of LIVE_KEYS takes effect at once. Every other change is kept and takes effect at the next start, and
 the reply says so. Kept settings lie in the store (config/gantry-settings.json), because the store moves with the
 broker. They override the settings file and the environment.
 """
@@ -16,11 +16,10 @@ from gantry.runtime.clock import Clock
 from gantry.runtime.errors import SettingsError, StartupError
 from gantry.runtime.settings import parse_value
 from gantry.runtime.telemetry import logger
-from services.broker.policy import POLICY_KEYS, Policy
 from services.broker.registry.configtext import ConfigText
 from services.broker.registry.documents import SETTINGS_FILE, KeptSettings, settings_text
 from services.broker.registry.persistence import Persistence
-from services.broker.settings import BrokerSettings
+from services.broker.settings import LIVE_KEYS, BrokerSettings, LiveSettings
 
 log = logger("broker.settings")
 
@@ -88,7 +87,7 @@ class LiveConfig:
     Args:
         settings: Settings with which the broker was started.
         kept: Settings that earlier requests changed.
-        policy: Policy that follows the settings.
+        live_settings: Settings in force, which follow every change.
         persistence: Writer of the kept settings.
         clock: Clock that dates the version.
         effective: Actual values of settings that say "any" or "the usual", under RocketMQ's names.
@@ -101,7 +100,7 @@ class LiveConfig:
         settings: BrokerSettings,
         kept: KeptSettings,
         *,
-        policy: Policy,
+        live_settings: LiveSettings,
         persistence: Persistence,
         clock: Clock,
         effective: Mapping[str, str],
@@ -111,7 +110,7 @@ class LiveConfig:
         self._settings = self._started = settings
         self._kept = dict(kept.settings)
         self._version = kept.data_version.to_model()
-        self._policy = policy
+        self._live_settings = live_settings
         self._persistence = persistence
         self._clock = clock
         self._effective = effective
@@ -165,13 +164,13 @@ class LiveConfig:
         self._settings = changed
         self._kept |= wanted
         self._version = self._version.next(self._clock.now_ms())
-        self._policy.follow(self._settings)
+        self._live_settings.follow(self._settings)
         log.info("settings changed", changes=wanted)
         self._persistence.mark(SETTINGS_FILE)
         if self._settings.broker_permission != before:
             self._on_permission()
         await self._persistence.durable(SETTINGS_FILE)
-        return [camel_case(name) for name in wanted if name not in POLICY_KEYS]
+        return [camel_case(name) for name in wanted if name not in LIVE_KEYS]
 
     @property
     def text(self) -> ConfigText:

@@ -13,20 +13,20 @@ from gantry.model.group import MessageModel
 from gantry.remoting.codes import RequestCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.headers import NotifyConsumerIdsChangedHeader
-from services.broker.policy import Policy
 from services.broker.registry.consumers import ConsumerTable
 from services.broker.registry.groups import GroupTable
+from services.broker.settings import LiveSettings
 
 
 class GroupNotifications:
     """Collects the changed groups and notifies their instances."""
 
     def __init__(
-        self, consumers: ConsumerTable, groups: GroupTable, policy: Policy, loop: asyncio.AbstractEventLoop
+        self, consumers: ConsumerTable, groups: GroupTable, live_settings: LiveSettings, loop: asyncio.AbstractEventLoop
     ) -> None:
         self._consumers = consumers
         self._groups = groups
-        self._policy = policy
+        self._live_settings = live_settings
         self._loop = loop
         self._changed: dict[str, None] = {}
 
@@ -38,7 +38,7 @@ class GroupNotifications:
 
     def _send(self) -> None:
         changed, self._changed = self._changed, {}
-        if not self._policy.notify_consumer_ids_changed_enable:
+        if not self._live_settings.current.notify_consumer_ids_changed_enable:
             return
         for group in changed:
             info = self._consumers.find(group)

@@ -17,7 +17,7 @@ Pure: times are arguments.
 
 from collections import deque
 
-from services.broker.policy import Policy
+from services.broker.settings import LiveSettings
 
 TICK_INTERVAL_MS = 100
 _LAG_SAMPLES = 10
@@ -54,10 +54,10 @@ class LoopLag:
 class Overload:
     """Decides whether the broker has room for one more send or held pull."""
 
-    __slots__ = ("_lag", "_policy", "refused_pulls", "refused_sends")
+    __slots__ = ("_lag", "_live_settings", "refused_pulls", "refused_sends")
 
-    def __init__(self, policy: Policy, lag: LoopLag) -> None:
-        self._policy = policy
+    def __init__(self, live_settings: LiveSettings, lag: LoopLag) -> None:
+        self._live_settings = live_settings
         self._lag = lag
         self.refused_sends = 0
         self.refused_pulls = 0
@@ -72,23 +72,23 @@ class Overload:
             oldest_wait_ms: Waiting time of the oldest of them; 0 if there is none.
             flush_ms: Time since the current flush began; 0 if none runs.
         """
-        policy = self._policy
+        settings = self._live_settings.current
         remark = None
-        if waiting_count >= policy.send_thread_pool_queue_capacity:
+        if waiting_count >= settings.send_thread_pool_queue_capacity:
             remark = (
                 f"[OVERLOAD]system busy, start flow control for a while: {waiting_count} messages wait for the disk, "
-                f"the limit is {policy.send_thread_pool_queue_capacity}"
+                f"the limit is {settings.send_thread_pool_queue_capacity}"
             )
-        elif not policy.broker_fast_failure_enable:
+        elif not settings.broker_fast_failure_enable:
             return None
-        elif flush_ms > policy.os_page_cache_busy_time_out_mills:
+        elif flush_ms > settings.os_page_cache_busy_time_out_mills:
             remark = f"{REJECT}: one flush has been running for {flush_ms} ms"
-        elif oldest_wait_ms > policy.os_page_cache_busy_time_out_mills:
+        elif oldest_wait_ms > settings.os_page_cache_busy_time_out_mills:
             remark = (
                 f"[PCBUSY_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
                 f"{oldest_wait_ms} ms, size of queue: {waiting_count}"
             )
-        elif self._lag.lag_ms > policy.wait_time_mills_in_send_queue:
+        elif self._lag.lag_ms > settings.wait_time_mills_in_send_queue:
             remark = (
                 f"[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
                 f"{self._lag.lag_ms} ms, size of queue: {waiting_count}"
@@ -97,14 +97,14 @@ class Overload:
 
     def pull_refusal(self, *, held_count: int) -> str | None:
         """Return the remark that refuses to hold one more pull, or None."""
-        policy = self._policy
+        settings = self._live_settings.current
         remark = None
-        if held_count >= policy.pull_thread_pool_queue_capacity:
+        if held_count >= settings.pull_thread_pool_queue_capacity:
             remark = (
                 f"[OVERLOAD]system busy, start flow control for a while: {held_count} pulls are held, "
-                f"the limit is {policy.pull_thread_pool_queue_capacity}"
+                f"the limit is {settings.pull_thread_pool_queue_capacity}"
             )
-        elif policy.broker_fast_failure_enable and self._lag.lag_ms > policy.wait_time_mills_in_pull_queue:
+        elif settings.broker_fast_failure_enable and self._lag.lag_ms > settings.wait_time_mills_in_pull_queue:
             remark = (
                 f"[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
                 f"{self._lag.lag_ms} ms, size of queue: {held_count}"

@@ -27,8 +27,8 @@ from gantry.remoting.errors import RemotingError
 from gantry.remoting.headers import RegisterBrokerHeader, UnregisterBrokerHeader
 from gantry.runtime.telemetry import logger
 from services.broker.identity import BrokerIdentity
-from services.broker.policy import Policy
 from services.broker.registry.topics import TopicTable, with_perm_of_broker
+from services.broker.settings import LiveSettings
 
 log = logger("broker.registration")
 
@@ -80,9 +80,9 @@ class RegistrationBody:
     milliseconds. Joining their texts takes some more.
     """
 
-    def __init__(self, topics: TopicTable, policy: Policy) -> None:
+    def __init__(self, topics: TopicTable, live_settings: LiveSettings) -> None:
         self._topics = topics
-        self._policy = policy
+        self._live_settings = live_settings
         self._permission: int | None = None
         """The perm of the broker that the texts contain."""
         self._texts: dict[str, msgspec.Raw] = {}
@@ -98,8 +98,9 @@ class RegistrationBody:
         """Return the version of the topic table and the body for this version."""
         async with self._making:
             while True:
-                if self._permission != self._policy.broker_permission:
-                    self._permission = self._policy.broker_permission
+                permission = self._live_settings.current.broker_permission
+                if self._permission != permission:
+                    self._permission = permission
                     self._texts.clear()
                     self._changed.update(dict.fromkeys(self._topics.all()))
                     self._made = None
@@ -130,7 +131,7 @@ class Registration:
         *,
         identity: BrokerIdentity,
         topics: TopicTable,
-        policy: Policy,
+        live_settings: LiveSettings,
         client: Caller,
         period_ms: int,
         timeout_ms: int,
@@ -138,11 +139,11 @@ class Registration:
         self._servers = {address: _NameServer(address) for address in addresses}
         self._identity = identity
         self._topics = topics
-        self._policy = policy
+        self._live_settings = live_settings
         self._client = client
         self._period_ms = period_ms
         self._timeout_ms = timeout_ms
-        self._full_body = RegistrationBody(topics, policy)
+        self._full_body = RegistrationBody(topics, live_settings)
         self._waiters: list[asyncio.Future[None]] = []
         self._is_stopping = False
         self.failures = 0
@@ -285,7 +286,7 @@ class Registration:
         return self._encode(config for config in found if config is not None)
 
     def _encode(self, configs: Iterable[TopicConfig]) -> bytes:
-        permission = self._policy.broker_permission
+        permission = self._live_settings.current.broker_permission
         table = {config.topic_name: with_perm_of_broker(config, permission) for config in configs}
         return RegisterBrokerBody(TopicConfigSerializeWrapper(table, self._topics.version)).encode()
 

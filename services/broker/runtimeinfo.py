@@ -1,7 +1,7 @@
 """The figures of a running broker that request 28 returns, under RocketMQ's names.
 
 `mqadmin clusterList` and `brokerStatus` read them. Figures without a meaning here (timers, transient buffers) are left
-out. policy.py defines the meaning of a "thread pool's queue".
+out. settings.py defines the meaning of a "thread pool's queue".
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from gantry.runtime.files import DiskUsage
 from services.broker.durabilitywaiters import DurabilityWaiters
 from services.broker.longpolling import LongPolling
 from services.broker.overload import LoopLag
-from services.broker.policy import Policy
+from services.broker.settings import LiveSettings
 from services.broker.stats import BrokerStats, DailyTotals, Rates
 from services.broker.store.results import StoreState
 
@@ -32,7 +32,7 @@ class RuntimeInfo:
         waiters: DurabilityWaiters,
         long_polling: LongPolling,
         lag: LoopLag,
-        policy: Policy,
+        live_settings: LiveSettings,
         clock: Clock,
         root_dir: str,
         state: Callable[[], StoreState],
@@ -44,7 +44,7 @@ class RuntimeInfo:
         self._waiters = waiters
         self._long_polling = long_polling
         self._lag = lag
-        self._policy = policy
+        self._live_settings = live_settings
         self._clock = clock
         self._root_dir = root_dir
         self._state = state
@@ -78,7 +78,7 @@ class RuntimeInfo:
         }
 
     def _identity(self) -> dict[str, str]:
-        policy = self._policy
+        settings = self._live_settings.current
         now_ms = self._clock.now_ms()
         return {
             "brokerActive": "true",
@@ -86,7 +86,7 @@ class RuntimeInfo:
             "brokerVersionDesc": version_name(ANNOUNCED_VERSION),
             "bootTimestamp": str(self._booted_at_ms),
             "runtime": _span(now_ms - self._booted_at_ms),
-            "startAcceptSendRequestTimeStamp": str(policy.start_accept_send_request_time_stamp),
+            "startAcceptSendRequestTimeStamp": str(settings.start_accept_send_request_time_stamp),
         }
 
     def _counts(self) -> dict[str, str]:
@@ -140,16 +140,16 @@ class RuntimeInfo:
         }
 
     def _queues(self) -> dict[str, str]:
-        policy = self._policy
+        settings = self._live_settings.current
         return {
             "sendThreadPoolQueueSize": str(self._waiters.waiting_count),
-            "sendThreadPoolQueueCapacity": str(policy.send_thread_pool_queue_capacity),
+            "sendThreadPoolQueueCapacity": str(settings.send_thread_pool_queue_capacity),
             "sendThreadPoolQueueHeadWaitTimeMills": str(self._waiters.oldest_wait_ms()),
             "pullThreadPoolQueueSize": str(self._long_polling.count),
-            "pullThreadPoolQueueCapacity": str(policy.pull_thread_pool_queue_capacity),
+            "pullThreadPoolQueueCapacity": str(settings.pull_thread_pool_queue_capacity),
             "pullThreadPoolQueueHeadWaitTimeMills": str(self._lag.lag_ms),
             "queryThreadPoolQueueSize": "0",
-            "queryThreadPoolQueueCapacity": str(policy.pull_thread_pool_queue_capacity),
+            "queryThreadPoolQueueCapacity": str(settings.pull_thread_pool_queue_capacity),
             "queryThreadPoolQueueHeadWaitTimeMills": str(self._lag.lag_ms),
             "EndTransactionQueueSize": "0",
             "EndTransactionThreadPoolQueueCapacity": "0",

@@ -1,23 +1,32 @@
 """The broker's settings, from a TOML file: RocketMQ's names in snake_case (`brokerIP1` is `broker_ip1`).
 
-Defaults are RocketMQ's, unless a comment gives the reason for another one. Changes by request 25 are kept in the
-store's config/gantry-settings.json. At the next start they override the file and the environment. The command line
-overrides everything.
+`StoreSettings` declares the settings of the store, and `BrokerSettings` inherits them. Defaults are RocketMQ's, unless
+a comment gives the reason for another one. Changes by request 25 are kept in the store's config/gantry-settings.json.
+At the next start they override the file and the environment. The command line overrides everything. A change to one of
+LIVE_KEYS also takes effect at once (`LiveSettings`).
+
+RocketMQ has a thread pool and a request queue for each family of requests. This broker has one event loop, which
+handles a request in the turn that reads it. So RocketMQ's words have these meanings in the settings:
+
+- *send queue*: appended messages that wait for the disk (SYNC_FLUSH); its capacity is
+  `send_thread_pool_queue_capacity`.
+- *pull queue*: held pulls; its capacity is `pull_thread_pool_queue_capacity`.
+- *waiting time*: the standing lag of the loop (`overload.LoopLag`). Every request has waited about that long in its
+  socket before the loop read it.
 """
 
 import dataclasses
 import enum
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Final
 
 from gantry.model.errors import InvalidNameError
 from gantry.model.names import check_topic
 from gantry.remoting.aio.tls import ClientAuth, TlsMode, TlsSettings, tls_settings
 from gantry.runtime.digits import parse_digits
 from gantry.runtime.metrics import choose_metrics_port
-from gantry.storeformat import layout
-from services.broker.store.settings import FlushDiskType, StoreSettings
+from services.broker.store.settings import StoreSettings
 
 PORT_MAX = 65_535
 # RocketMQ's settings have Java's type int, except these, which are long.
@@ -36,7 +45,7 @@ class BrokerRole(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerSettings:
+class BrokerSettings(StoreSettings):
     """All settings of one broker."""
 
     # Names and addresses
@@ -55,7 +64,7 @@ class BrokerSettings:
     broker_permission: int = 6
     region_id: str = "DefaultRegion"
     trace_on: bool = True
-    start_accept_send_request_time_stamp: int = 0
+    start_accept_send_request_time_stamp: int = 0  # ms since 1970
     config_black_list: str = "configBlackList;brokerConfigPath"
 
     # Topics and groups
@@ -68,24 +77,27 @@ class BrokerSettings:
     msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
 
     # Name servers
-    register_name_server_period: int = 30_000
-    register_broker_timeout_mills: int = 24_000
+    register_name_server_period: int = 30_000  # ms
+    register_broker_timeout_mills: int = 24_000  # ms
 
     # Clients
-    flush_consumer_offset_interval: int = 5000
+    flush_consumer_offset_interval: int = 5000  # ms
     long_polling_enable: bool = True
-    short_polling_time_mills: int = 1000
+    short_polling_time_mills: int = 1000  # ms
     notify_consumer_ids_changed_enable: bool = True
-    channel_expired_timeout: int = 120_000
+    channel_expired_timeout: int = 120_000  # ms
     default_query_max_num: int = 32
 
-    # Fast failure; policy.py says what a queue is here
+    # Durability; a send that waits longer for the disk gets FLUSH_DISK_TIMEOUT.
+    sync_flush_timeout: int = 5000  # ms
+
+    # Fast failure
     broker_fast_failure_enable: bool = True
-    wait_time_mills_in_send_queue: int = 200
-    wait_time_mills_in_pull_queue: int = 5000
+    wait_time_mills_in_send_queue: int = 200  # ms
+    wait_time_mills_in_pull_queue: int = 5000  # ms
     send_thread_pool_queue_capacity: int = 10_000
     pull_thread_pool_queue_capacity: int = 100_000
-    os_page_cache_busy_time_out_mills: int = 1000
+    os_page_cache_busy_time_out_mills: int = 1000  # ms
 
     # Connections
     server_channel_max_idle_time_seconds: int = 120
@@ -96,41 +108,6 @@ class BrokerSettings:
     tls_server_trust_cert_path: str | None = None
     tls_server_need_client_auth: ClientAuth = ClientAuth.NONE
     drain_timeout_ms: int = 3_000
-
-    # The store
-    store_path_root_dir: str = "store"
-    mapped_file_size_commit_log: int = layout.COMMIT_LOG_FILE_BYTES
-    mapped_file_size_consume_queue: int = layout.CONSUME_QUEUE_FILE_BYTES
-    max_hash_slot_num: int = layout.HASH_SLOTS
-    max_index_num: int = layout.INDEX_ENTRIES
-    message_index_enable: bool = True
-    flush_disk_type: FlushDiskType = FlushDiskType.SYNC_FLUSH  # RocketMQ: ASYNC_FLUSH. ADR-0007.
-    sync_flush_timeout: int = 5000
-    flush_interval_commit_log: int = 500
-    flush_commit_log_least_pages: int = 4
-    flush_commit_log_thorough_interval: int = 10_000
-    flush_interval_consume_queue: int = 1000
-    flush_consume_queue_least_pages: int = 2
-    flush_consume_queue_thorough_interval: int = 10_000  # RocketMQ: 60,000; see the store's settings.
-    enabled_append_prop_crc: bool = True  # RocketMQ: off. ADR-0006.
-    file_reserved_time: int = 72
-    delete_when: str = "04"
-    clean_resource_interval: int = 10_000
-    delete_file_batch_max: int = 10
-    redelete_hanged_file_interval: int = 120_000
-    disk_max_used_space_ratio: int = 75
-    disk_space_clean_forcibly_ratio: int = 85
-    disk_space_warning_level_ratio: int = 90
-    clean_file_forcibly_enable: bool = True
-    max_message_size: int = 4_194_304
-    message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-    max_transfer_bytes_on_message_in_memory: int = 262_144
-    max_transfer_count_on_message_in_memory: int = 32
-    max_transfer_bytes_on_message_in_disk: int = 65_536
-    max_transfer_count_on_message_in_disk: int = 8
-    access_message_in_memory_max_ratio: int = 40
-    max_filter_message_size: int = 16_000
-    max_msgs_num_batch: int = 64
 
     def check(self) -> None:
         """Raise ValueError("name: reason") if a value can't work."""
@@ -166,18 +143,8 @@ class BrokerSettings:
         choose_metrics_port(self.metrics_port, listen_port=self.listen_port)
         self.fast_port()
         self.tls()
-        if not self.store_path_root_dir:
-            raise ValueError("store_path_root_dir: is empty")
-        self.store().check()
-
-    def store(self) -> StoreSettings:
-        """Return the settings of the store, under the store's names."""
-        values: dict[str, Any] = {}
-        for field in dataclasses.fields(StoreSettings):
-            name = _BROKER_NAMES.get(field.name, field.name)
-            if hasattr(self, name):
-                values[field.name] = getattr(self, name)
-        return StoreSettings(**values)
+        # `super()` without arguments fails in a dataclass with slots.
+        StoreSettings.check(self)
 
     def fast_port(self) -> int | None:
         """Return the second port, for old clients and slaves; 0 for any free one, None for none. Raises ValueError."""
@@ -208,25 +175,55 @@ class BrokerSettings:
         return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
 
 
+LIVE_KEYS: Final = frozenset(
+    {
+        "auto_create_topic_enable",
+        "auto_create_subscription_group",
+        "broker_permission",
+        "default_topic_queue_nums",
+        "start_accept_send_request_time_stamp",
+        "max_message_size",
+        "default_query_max_num",
+        "long_polling_enable",
+        "short_polling_time_mills",
+        "notify_consumer_ids_changed_enable",
+        "channel_expired_timeout",
+        "sync_flush_timeout",
+        "broker_fast_failure_enable",
+        "wait_time_mills_in_send_queue",
+        "wait_time_mills_in_pull_queue",
+        "send_thread_pool_queue_capacity",
+        "pull_thread_pool_queue_capacity",
+        "os_page_cache_busy_time_out_mills",
+    }
+)
+"""Names of the settings that request 25 changes at once. All others take effect at the next start."""
+assert {field.name for field in dataclasses.fields(BrokerSettings)} >= LIVE_KEYS
+
+
+class LiveSettings:
+    """The settings in force. Parts of the broker keep this object, and read `current` at every request.
+
+    Attributes:
+        current: Settings with which the broker was started, with the later changes to LIVE_KEYS.
+    """
+
+    __slots__ = ("current",)
+
+    def __init__(self, current: BrokerSettings) -> None:
+        self.current = current
+
+    def follow(self, settings: BrokerSettings) -> None:
+        """Take over the settings of LIVE_KEYS."""
+        self.current = dataclasses.replace(self.current, **{name: getattr(settings, name) for name in LIVE_KEYS})
+
+
 def check_address(address: str) -> None:
     """Raise ValueError if an address of a name server is not host:port."""
     host, _, digits = address.rpartition(":")
     if not host or not parse_digits(digits, PORT_MAX):
         raise ValueError(f"namesrv_addr: {address!r} is not host:port")
 
-
-# The store's names that differ from RocketMQ's: they contain a unit, or use another word.
-_BROKER_NAMES = {
-    "root_dir": "store_path_root_dir",
-    "flush_interval_commit_log_ms": "flush_interval_commit_log",
-    "flush_commit_log_thorough_interval_ms": "flush_commit_log_thorough_interval",
-    "flush_interval_consume_queue_ms": "flush_interval_consume_queue",
-    "flush_consume_queue_thorough_interval_ms": "flush_consume_queue_thorough_interval",
-    "record_checksum": "enabled_append_prop_crc",
-    "file_reserved_time_hours": "file_reserved_time",
-    "clean_resource_interval_ms": "clean_resource_interval",
-    "redelete_hanged_file_interval_ms": "redelete_hanged_file_interval",
-}
 
 _REGION = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _POSITIVE = (
@@ -242,12 +239,8 @@ _POSITIVE = (
     "server_channel_max_idle_time_seconds",
     "server_connections_max",
     "sync_flush_timeout",
-    "max_message_size",
 )
 
 
 def _shown(value: int) -> str:
     return str(value) if abs(value) <= INT64_MAX else f"a number of {value.bit_length()} bits"
-
-
-assert all(hasattr(BrokerSettings, name) for name in _BROKER_NAMES.values()), "slots classes keep their members"

@@ -13,7 +13,6 @@ from gantry.runtime.clock import Clock
 from gantry.runtime.files import FileSystem
 from gantry.runtime.telemetry import logger
 from services.broker.identity import BrokerIdentity
-from services.broker.policy import Policy
 from services.broker.registry import documents
 from services.broker.registry.consumers import ConsumerTable
 from services.broker.registry.groups import GroupTable, system_groups
@@ -32,9 +31,7 @@ CLAMPED_LOGGED_MAX: Final = 100
 class Tables:
     """The tables that the broker keeps beside the messages, read from the store's config files."""
 
-    def __init__(
-        self, settings: BrokerSettings, identity: BrokerIdentity, policy: Policy, *, files: FileSystem, clock: Clock
-    ) -> None:
+    def __init__(self, settings: BrokerSettings, identity: BrokerIdentity, *, files: FileSystem, clock: Clock) -> None:
         """Read the files. Raises StartupError if one can't be read."""
         root = settings.store_path_root_dir
         self.topics = TopicTable()
@@ -47,15 +44,7 @@ class Tables:
         self._offsets_file = documents.load_offsets(files, root, self.offsets)
         self.delay_offsets: DelayOffsetWrapper = documents.load_delay_offsets(files, root)
         self.kept = documents.load_kept_settings(files, root)
-        self.topics.add_missing(
-            system_topics(
-                identity,
-                policy,
-                cluster_topic=settings.cluster_topic_enable,
-                broker_topic=settings.broker_topic_enable,
-                trace_topic=settings.msg_trace_topic_name if settings.trace_topic_enable else None,
-            )
-        )
+        self.topics.add_missing(system_topics(identity, settings))
         self.groups.add_missing(system_groups())
         # If a name server knew this address with another store, the new version shows it that this table is a new one.
         born = DataVersion(timestamp=clock.now_ms())

@@ -36,7 +36,7 @@ class Opened(NamedTuple):
 def golden_settings(root: Path) -> StoreSettings:
     """Return the settings of the golden broker's broker.conf."""
     return StoreSettings(
-        root_dir=str(root),
+        store_path_root_dir=str(root),
         mapped_file_size_commit_log=262_144,
         mapped_file_size_consume_queue=6000,
         max_hash_slot_num=500,

@@ -48,7 +48,7 @@ def again(golden) -> MemFileSystem:
     """An empty store of ours into which the golden store's records were put."""
     clock = GivenClock()
     files = MemFileSystem(clock)
-    settings = replace(golden_settings(Path("/store")), record_checksum=False)
+    settings = replace(golden_settings(Path("/store")), enabled_append_prop_crc=False)
     store = make_store(files, clock, settings)
     store.start()
     with StoreReader(OsFileSystem(), str(golden)) as reader:
@@ -139,7 +139,7 @@ def put_vector(store: MessageStore, clock: GivenClock, vector: dict[str, Any]) -
 def test_the_vectors_unit_and_blank(checksum):
     clock = GivenClock()
     files = MemFileSystem(clock)
-    settings = small_settings(record_checksum=checksum)
+    settings = small_settings(enabled_append_prop_crc=checksum)
     store = make_store(files, clock, settings)
     store.start()
     vector = VECTORS["message_v1"]

@@ -59,7 +59,7 @@ class OpenedStore:
 def closed(folder: Path) -> MessageStore:
     """Return a store that is not started yet."""
     values = {**SMALL_FILES, **IN_A_HURRY, **NEVER_FULL, "store_path_root_dir": str(folder)}
-    return MessageStore(BrokerSettings(**values).store(), files=OsFileSystem(), clock=SystemClock())
+    return MessageStore(BrokerSettings(**values), files=OsFileSystem(), clock=SystemClock())
 
 
 @contextlib.contextmanager

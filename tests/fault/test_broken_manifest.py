@@ -122,7 +122,7 @@ def test_a_newer_mark_is_left_to_the_newer_release(store):
 
 def test_the_command_repairs_it(tmp_path: Path):
     root = str(tmp_path / "store")
-    store = make_store(OsFileSystem(), FakeClock(), small_settings(root_dir=root))
+    store = make_store(OsFileSystem(), FakeClock(), small_settings(store_path_root_dir=root))
     store.start()
     for number in range(30):
         store.put("T", 0, b"body %d" % number, b"UNIQ_KEY\x01k\x02", born_at_ms=1, born_host=bytes(8))

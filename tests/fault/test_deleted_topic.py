@@ -20,7 +20,7 @@ SETTLED_WITHIN_S = 10.0
 
 @contextlib.contextmanager
 def running(folder: Path) -> Iterator[MessageStore]:
-    settings = StoreSettings(root_dir=str(folder), **(SMALL_FILES | NEVER_FULL | SMALLER_FILES))
+    settings = StoreSettings(store_path_root_dir=str(folder), **(SMALL_FILES | NEVER_FULL | SMALLER_FILES))
     store = MessageStore(settings, files=OsFileSystem(), clock=SystemClock())
     store.start()
     yield store

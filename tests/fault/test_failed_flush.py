@@ -249,7 +249,7 @@ def test_the_reason_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         real(fd)
 
     broken: set[str] = set()
-    settings = small_settings(root_dir=str(tmp_path))
+    settings = small_settings(store_path_root_dir=str(tmp_path))
     store = make_store(OsFileSystem(), clock, settings)
     store.start()
     monkeypatch.setattr(os, "fdatasync", fdatasync)

@@ -36,7 +36,7 @@ def opened(folder: Path, files: FileSystem, **settings: object) -> Iterator[Mess
     """A store with queue files of full length, stopped in order at the end."""
     values = {**SMALL_FILES, **FULL_LENGTH, **IN_A_HURRY, **NEVER_FULL, **settings}
     store = MessageStore(
-        BrokerSettings(store_path_root_dir=str(folder), **values).store(),  # type: ignore[arg-type]
+        BrokerSettings(store_path_root_dir=str(folder), **values),  # type: ignore[arg-type]
         files=files,
         clock=SystemClock(),
     )

@@ -184,7 +184,7 @@ def ran_elsewhere(files: MemFileSystem, clock: FakeClock, *bodies: bytes, is_cra
     """Return the store after a run of a broker that writes no checksums and no mark."""
     manifest = StoreManifest.load(files, ROOT)
     files.remove(f"{ROOT}/config/gantry.json")
-    store = new_store(files, clock, record_checksum=False)
+    store = new_store(files, clock, enabled_append_prop_crc=False)
     store.start()
     put(store, *bodies)
     if is_crash:

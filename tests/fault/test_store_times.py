@@ -82,7 +82,7 @@ def test_a_clock_set_back_between_two_lives(clock, life):
 
 def test_a_log_whose_scan_meets_no_record_goes_on_at_the_time_of_the_checkpoint(clock):
     files = MemFileSystem(clock)
-    store = make_store(files, clock, small_settings(file_reserved_time_hours=1))
+    store = make_store(files, clock, small_settings(file_reserved_time=1))
     store.start()
     (last_ms, _) = put(store)
     clock.advance(11_000)

@@ -10,6 +10,7 @@ from gantry.runtime.rng import Rng
 from gantry.storeformat.layout import UNIT, UNIT_SIZE_BYTES
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import PutStatus
+from services.broker.store.settings import StoreLimits
 from tests.support.faultfilesystem import FaultFileSystem, FaultRule
 from tests.support.memfilesystem import MemFileSystem
 from tests.support.storeworkload import HOST, make_store, read_queue, small_settings
@@ -89,7 +90,7 @@ def test_a_clock_set_back_between_lives_brings_no_message_back(clock, is_crash):
 def test_a_deletion_while_dispatch_is_paused(clock, remembered, next_life):
     memory = MemFileSystem(clock)
     files = FaultFileSystem(memory)
-    store = make_store(files, clock, small_settings(dispatch_pending_max=remembered))
+    store = make_store(files, clock, limits=StoreLimits(dispatch_pending_max=remembered))
     store.start()
     put(store, *OLD)
     others = [b"U"] * (store.settings.mapped_file_size_consume_queue // UNIT_SIZE_BYTES + 1)

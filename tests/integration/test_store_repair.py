@@ -59,7 +59,9 @@ def test_a_missing_store_and_a_store_in_use_are_reported_in_one_line(tmp_path):
     done = repair(str(tmp_path / "none"))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1] == f"repair: {tmp_path / 'none'}: there is no such folder"
-    store = MessageStore(small_settings(root_dir=str(tmp_path / "s")), files=OsFileSystem(), clock=SystemClock())
+    store = MessageStore(
+        small_settings(store_path_root_dir=str(tmp_path / "s")), files=OsFileSystem(), clock=SystemClock()
+    )
     store.start()
     done = repair(str(tmp_path / "s"))
     assert done.returncode == 1
@@ -70,8 +72,8 @@ def test_a_missing_store_and_a_store_in_use_are_reported_in_one_line(tmp_path):
 def test_the_store_with_its_threads(tmp_path):
     """All activities of a broker with real files, real time and all workers at once."""
     settings = small_settings(
-        root_dir=str(tmp_path / "s"), mapped_file_size_commit_log=1 << 16, log_files_ahead_max=8, max_index_num=500,
-        mapped_file_size_consume_queue=2000, flush_consume_queue_thorough_interval_ms=20, flush_interval_consume_queue_ms=5,
+        store_path_root_dir=str(tmp_path / "s"), mapped_file_size_commit_log=1 << 16, max_index_num=500,
+        mapped_file_size_consume_queue=2000, flush_consume_queue_thorough_interval=20, flush_interval_consume_queue=5,
     )  # fmt: skip
     flushed = threading.Semaphore(0)
     offsets: list[int] = []
@@ -115,7 +117,7 @@ def test_a_read_only_disk_is_reported_in_one_line(tmp_path):
     else:
         (tmp_path / "closed").mkdir(mode=0o500)
         folder = str(tmp_path / "closed" / "store")
-    store = MessageStore(small_settings(root_dir=folder), files=OsFileSystem(), clock=SystemClock())
+    store = MessageStore(small_settings(store_path_root_dir=folder), files=OsFileSystem(), clock=SystemClock())
     with pytest.raises(Exception, match=f"the store {folder} can't be used: ") as refused:
         store.start()
     assert "\n" not in str(refused.value)

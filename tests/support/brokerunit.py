@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 from gantry.model.address import Address, pack_host
@@ -68,7 +69,7 @@ class BrokerUnit:
         runtime = Runtime(self.clock, Rng(7), loop, _at_once, self.readers)
         core = Core(self.settings, runtime, lambda: self.store)
         self.store = MessageStore(
-            self.settings.store(),
+            self.settings,
             files=self.files,
             clock=self.clock,
             store_host=pack_host(IDENTITY.store_host),
@@ -143,6 +144,11 @@ class BrokerUnit:
         """Pull and return the answer."""
         timeout_ms = changes.pop("timeout_ms", 60_000)
         return await self.ask(RequestCode.PULL_MESSAGE, pull_header(topic, offset, **changes), timeout_ms=timeout_ms)
+
+    def change_settings(self, **changes: Any) -> None:
+        """Change settings in force, as request 25 does."""
+        live_settings = self.broker.core.live_settings
+        live_settings.follow(replace(live_settings.current, **changes))
 
     async def make_topic(self, topic: str = "T", queues: int = 4) -> None:
         """Create a topic as a tool would."""

@@ -10,7 +10,7 @@ from gantry.runtime.rng import Rng
 from gantry.runtime.workers import InlineWorker
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import PutStatus
-from services.broker.store.settings import FlushDiskType, StoreSettings
+from services.broker.store.settings import FlushDiskType, StoreLimits, StoreSettings
 from tests.support.memfilesystem import MemFileSystem
 from tests.support.virtualtime import FakeClock
 
@@ -24,13 +24,12 @@ HOUR_MS = 3_600_000
 def small_settings(**changes: Any) -> StoreSettings:
     """Return settings under which every kind of file is full after a few messages."""
     values: dict[str, Any] = {
-        "root_dir": ROOT,
+        "store_path_root_dir": ROOT,
         "mapped_file_size_commit_log": 4096,
         "mapped_file_size_consume_queue": 200,
-        "log_files_ahead_max": 1,
         "max_hash_slot_num": 8,
         "max_index_num": 32,
-        "file_reserved_time_hours": 1,
+        "file_reserved_time": 1,
         "flush_disk_type": FlushDiskType.SYNC_FLUSH,
     }
     return StoreSettings(**(values | changes))
@@ -39,8 +38,9 @@ def small_settings(**changes: Any) -> StoreSettings:
 def make_store(files: Any, clock: FakeClock, settings: StoreSettings | None = None, **arguments: Any) -> MessageStore:
     """Return a store, not started, whose workers run inline."""
     workers = {name: InlineWorker() for name in ("flush_worker", "making_worker", "chores_worker")}
+    defaults = {"limits": StoreLimits(log_files_ahead_max=1), **workers}
     return MessageStore(
-        settings or small_settings(), files=files, clock=clock, store_host=HOST, **(workers | arguments)
+        settings or small_settings(), files=files, clock=clock, store_host=HOST, **(defaults | arguments)
     )
 
 

@@ -21,7 +21,6 @@ from gantry.remoting.command import RemotingCommand
 from gantry.remoting.headers import GetConsumerListHeader, HeartbeatResponseHeader, UnregisterClientHeader
 from gantry.runtime.clock import Clock
 from services.broker.assembly import Broker
-from services.broker.policy import Policy
 from services.broker.processors.table import replying_to_refusals
 from services.broker.refusal import RefusalError
 from services.broker.registry.clients import ClientInfo
@@ -29,6 +28,7 @@ from services.broker.registry.consumers import ConsumerTable
 from services.broker.registry.groups import GroupTable
 from services.broker.registry.producers import ProducerTable
 from services.broker.registry.topics import TOPICS_MAX, TopicTable
+from services.broker.settings import LiveSettings
 
 # The limits prevent a faulty client from filling the tables. RocketMQ has no limits.
 GROUPS_OF_CLIENT_MAX = 10_000
@@ -57,7 +57,7 @@ class ClientProcessor:
         consumers: ConsumerTable,
         topics: TopicTable,
         groups: GroupTable,
-        policy: Policy,
+        live_settings: LiveSettings,
         clock: Clock,
         notify_group: Callable[[str], None],
     ) -> None:
@@ -65,7 +65,7 @@ class ClientProcessor:
         self._consumers = consumers
         self._topics = topics
         self._groups = groups
-        self._policy = policy
+        self._live_settings = live_settings
         self._clock = clock
         self._notify_group = notify_group
 
@@ -155,7 +155,7 @@ class ClientProcessor:
             )
 
     def _ensure_group(self, group: str) -> SubscriptionGroup:
-        config = self._groups.ensure(group, self._policy, self._clock.now_ms())
+        config = self._groups.ensure(group, self._live_settings.current, self._clock.now_ms())
         if config is None:
             raise RefusalError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -266,7 +266,7 @@ def build(broker: Broker) -> ClientProcessor:
         consumers=tables.consumers,
         topics=tables.topics,
         groups=tables.groups,
-        policy=broker.core.policy,
+        live_settings=broker.core.live_settings,
         clock=broker.clock,
         notify_group=broker.notifications.notify,
     )

@@ -28,7 +28,6 @@ from services.broker.identity import BrokerIdentity
 from services.broker.longpolling import HeldPull, LongPolling
 from services.broker.offsetcommits import OffsetCommits
 from services.broker.overload import Overload
-from services.broker.policy import Policy
 from services.broker.processors.reading import read_cold
 from services.broker.processors.table import replying_to_refusals
 from services.broker.refusal import FAQ, RefusalError
@@ -36,6 +35,7 @@ from services.broker.registry.consumers import ConsumerTable
 from services.broker.registry.groups import GroupTable
 from services.broker.registry.offsets import OffsetTable
 from services.broker.registry.topics import TopicTable
+from services.broker.settings import LiveSettings
 from services.broker.stats import BrokerStats
 from services.broker.store.files.pages import NotInMemoryError
 from services.broker.store.messagestore import MessageStore
@@ -107,7 +107,7 @@ class PullProcessor:
         cold: ColdReader,
         overload: Overload,
         stats: BrokerStats,
-        policy: Policy,
+        live_settings: LiveSettings,
         identity: BrokerIdentity,
         clock: Clock,
     ) -> None:
@@ -121,7 +121,7 @@ class PullProcessor:
         self._cold = cold
         self._overload = overload
         self._stats = stats
-        self._policy = policy
+        self._live_settings = live_settings
         self._identity = identity
         self._clock = clock
 
@@ -180,8 +180,10 @@ class PullProcessor:
         if refusal is not None:
             raise RefusalError(ResponseCode.SYSTEM_BUSY, refusal)
         request.drop_content()
-        policy = self._policy
-        suspend_ms = header.suspend_timeout_millis if policy.long_polling_enable else policy.short_polling_time_mills
+        settings = self._live_settings.current
+        suspend_ms = (
+            header.suspend_timeout_millis if settings.long_polling_enable else settings.short_polling_time_mills
+        )
         held = HeldPull(
             (header.topic, header.queue_id),
             header.queue_offset,
@@ -272,10 +274,10 @@ class PullProcessor:
         )
 
     def _check(self, channel: Channel, header: PullMessageHeader) -> _Allowed:
-        policy = self._policy
-        if not policy.broker_permission & Perm.READ:
+        settings = self._live_settings.current
+        if not settings.broker_permission & Perm.READ:
             raise _forbidden(f"the broker[{self._identity.address}] pulling message is forbidden", ForbiddenType.BROKER)
-        group = self._groups.ensure(header.consumer_group, policy, self._clock.now_ms())
+        group = self._groups.ensure(header.consumer_group, settings, self._clock.now_ms())
         if group is None:
             raise RefusalError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -377,7 +379,7 @@ def build(broker: Broker) -> PullProcessor:
         cold=core.cold,
         overload=core.overload,
         stats=broker.stats,
-        policy=core.policy,
+        live_settings=core.live_settings,
         identity=broker.identity,
         clock=broker.clock,
     )

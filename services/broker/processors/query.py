@@ -12,10 +12,10 @@ from gantry.remoting.command import FRAME_BYTES_MAX, RemotingCommand
 from gantry.remoting.headers import QueryMessageHeader, QueryMessageResponseHeader, ViewMessageHeader
 from services.broker.assembly import Broker
 from services.broker.coldreader import ColdReader
-from services.broker.policy import Policy
 from services.broker.processors.reading import read_cold, reading
 from services.broker.processors.table import replying_to_refusals
 from services.broker.refusal import RefusalError
+from services.broker.settings import LiveSettings
 from services.broker.store.index.keysearch import KeySearch
 from services.broker.store.messagestore import MessageStore
 from services.broker.turns import Turns
@@ -36,9 +36,9 @@ class QueryProcessor:
     Concurrency: the loop's thread only.
     """
 
-    def __init__(self, *, store: MessageStore, policy: Policy, cold: ColdReader, turns: Turns) -> None:
+    def __init__(self, *, store: MessageStore, live_settings: LiveSettings, cold: ColdReader, turns: Turns) -> None:
         self._store = store
-        self._policy = policy
+        self._live_settings = live_settings
         self._cold = cold
         self._turns = turns
 
@@ -59,7 +59,7 @@ class QueryProcessor:
         of messages, `default_query_max_num`, instead of the request's, as RocketMQ does.
         """
         header = QueryMessageHeader.from_ext(request.ext_fields)
-        count_max = self._policy.default_query_max_num if header.unique_key_query else header.max_num
+        count_max = self._live_settings.current.default_query_max_num if header.unique_key_query else header.max_num
         if count_max < 1:
             raise RefusalError(ResponseCode.INVALID_PARAMETER, f"maxNum={count_max}: is less than 1")
         search = self._store.search(header.topic, header.key, count_max, header.begin_timestamp, header.end_timestamp)
@@ -128,4 +128,4 @@ class QueryProcessor:
 def build(broker: Broker) -> QueryProcessor:
     """Build the processor from the broker's parts."""
     core = broker.core
-    return QueryProcessor(store=broker.store, policy=core.policy, cold=core.cold, turns=core.turns)
+    return QueryProcessor(store=broker.store, live_settings=core.live_settings, cold=core.cold, turns=core.turns)

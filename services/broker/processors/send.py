@@ -24,11 +24,11 @@ from services.broker.assembly import Broker
 from services.broker.durabilitywaiters import DurabilityWaiters, Outcome
 from services.broker.identity import BrokerIdentity
 from services.broker.newmessage import NewMessage, SendHook
-from services.broker.policy import Policy
 from services.broker.processors.sendgate import SendChecks, Target
 from services.broker.processors.sendproperties import SendProperties
 from services.broker.processors.unsupported import TRANSACTION_OR_INNER_BATCH, refuse_sys_flag
 from services.broker.refusal import RefusalError
+from services.broker.settings import LiveSettings
 from services.broker.stats import BrokerStats
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import BatchMessage, PutStatus
@@ -93,7 +93,7 @@ class SendProcessor:
         waiters: DurabilityWaiters,
         store: MessageStore,
         stats: BrokerStats,
-        policy: Policy,
+        live_settings: LiveSettings,
         identity: BrokerIdentity,
         hooks: Sequence[SendHook],
     ) -> None:
@@ -102,7 +102,7 @@ class SendProcessor:
         self._waiters = waiters
         self._store = store
         self._stats = stats
-        self._policy = policy
+        self._live_settings = live_settings
         # A stored message id consists of the store's address and the record's position (gantry.model.messageid).
         self._id_prefix = pack_host(identity.store_host).hex().upper()
         self._refusal_ext = {"MSG_REGION": identity.region_id, "TRACE_ON": "true" if identity.trace_on else "false"}
@@ -178,7 +178,7 @@ class SendProcessor:
         if not 0 <= queue_id < target.queue_ids_max:
             queue_id = self._gate.queue_id(channel, header, target)
         body = request.body
-        if not isinstance(body, bytes) or len(body) > self._policy.max_message_size:
+        if not isinstance(body, bytes) or len(body) > self._live_settings.current.max_message_size:
             raise self._bad_body(body)
         (properties, tag, keys, unique_key), waits_for_flush, special = self._properties.complete(header.properties)
         if special is not None or (target.is_retry and header.reconsume_times):
@@ -304,7 +304,7 @@ class SendProcessor:
     def _complete_items(self, request: RemotingCommand, shared: bytes) -> list[BatchMessage]:
         """Return the items of the batch in the form in which they are stored."""
         body = request.body_bytes
-        if not body or len(body) > self._policy.max_message_size:
+        if not body or len(body) > self._live_settings.current.max_message_size:
             raise self._bad_body(body or None)
         try:
             items = decode_batch(body)
@@ -322,7 +322,7 @@ class SendProcessor:
             return RefusalError(ResponseCode.MESSAGE_ILLEGAL, "message body is missing: the request has none")
         return RefusalError(
             ResponseCode.MESSAGE_ILLEGAL,
-            f"message body of {len(body)} bytes, maxMessageSize is {self._policy.max_message_size}",
+            f"message body of {len(body)} bytes, maxMessageSize is {self._live_settings.current.max_message_size}",
         )
 
     def _put_failed(self, status: PutStatus, reason: str, topic: str) -> RefusalError:
@@ -342,7 +342,7 @@ def build(broker: Broker) -> SendProcessor:
         topics=tables.topics,
         groups=tables.groups,
         stats=broker.stats,
-        policy=core.policy,
+        live_settings=core.live_settings,
         clock=broker.clock,
         rng=broker.rng,
         create_topic=broker.create_topic,
@@ -354,7 +354,7 @@ def build(broker: Broker) -> SendProcessor:
         waiters=core.waiters,
         store=broker.store,
         stats=broker.stats,
-        policy=core.policy,
+        live_settings=core.live_settings,
         identity=broker.identity,
         hooks=broker.send_hooks,
     )

@@ -17,11 +17,11 @@ from gantry.remoting.codes import ResponseCode
 from gantry.remoting.headers import SendMessageHeader
 from gantry.runtime.clock import Clock
 from gantry.runtime.rng import Rng
-from services.broker.policy import Policy
 from services.broker.refusal import FAQ, RefusalError
 from services.broker.registry.groups import GroupTable
 from services.broker.registry.persistence import NotSavedError
 from services.broker.registry.topics import TOPICS_MAX, TopicTable, auto_created
+from services.broker.settings import LiveSettings
 from services.broker.stats import BrokerStats, Flow
 
 _UNIT_FLAG = 0x1
@@ -51,7 +51,7 @@ class SendChecks:
         topics: TopicTable,
         groups: GroupTable,
         stats: BrokerStats,
-        policy: Policy,
+        live_settings: LiveSettings,
         clock: Clock,
         rng: Rng,
         create_topic: Callable[[TopicConfig], Awaitable[None]],
@@ -59,7 +59,7 @@ class SendChecks:
         self._topics = topics
         self._groups = groups
         self._stats = stats
-        self._policy = policy
+        self._live_settings = live_settings
         self._clock = clock
         self._rng = rng
         self._create_topic = create_topic
@@ -76,15 +76,15 @@ class SendChecks:
         Raises:
             RefusalError: The send is not allowed.
         """
-        policy = self._policy
-        if policy.start_accept_send_request_time_stamp > 0:
+        settings = self._live_settings.current
+        if settings.start_accept_send_request_time_stamp > 0:
             self._refuse_early()
         target = self._targets.get(header.topic)
         if target is None:
             target = self._look_up(header.topic)
             if target is None:
                 return None
-        if target.config.order and not policy.broker_permission & Perm.WRITE:
+        if target.config.order and not settings.broker_permission & Perm.WRITE:
             raise RefusalError(
                 ResponseCode.NO_PERMISSION, f"the broker may not be written, and topic {header.topic} is an order topic"
             )
@@ -105,7 +105,7 @@ class SendChecks:
             topic,
             self._topics.find(header.default_topic),
             header.default_topic_queue_nums,
-            self._policy,
+            self._live_settings.current,
             topic_sys_flag=_UNIT_FLAG if header.unit_mode else 0,
         )
         if config is None or len(self._topics) >= TOPICS_MAX:
@@ -157,7 +157,7 @@ class SendChecks:
         return target
 
     def _refuse_early(self) -> None:
-        starts_at_ms = self._policy.start_accept_send_request_time_stamp
+        starts_at_ms = self._live_settings.current.start_accept_send_request_time_stamp
         if self._clock.now_ms() < starts_at_ms:
             raise RefusalError(
                 ResponseCode.SYSTEM_ERROR,

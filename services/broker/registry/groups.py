@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from gantry.model import names
 from gantry.model.group import SubscriptionGroup
 from gantry.model.topic import DataVersion
-from services.broker.policy import Policy
+from services.broker.settings import BrokerSettings
 
 GROUPS_MAX = 100_000
 _READ_BIT = 2
@@ -67,14 +67,14 @@ class GroupTable:
         """Return the configuration of a group, or None."""
         return self._table.get(group)
 
-    def ensure(self, group: str, policy: Policy, now_ms: int) -> SubscriptionGroup | None:
+    def ensure(self, group: str, settings: BrokerSettings, now_ms: int) -> SubscriptionGroup | None:
         """Return the configuration of a group; create the group if it is missing and may be created. Else return None.
 
         Raises:
             InvalidNameError: The group does not exist, and its name is not valid.
         """
         config = self._table.get(group)
-        if config is None and (policy.auto_create_subscription_group or names.is_system_group(group)):
+        if config is None and (settings.auto_create_subscription_group or names.is_system_group(group)):
             names.check_group(group)
             if len(self._table) >= GROUPS_MAX:
                 return None

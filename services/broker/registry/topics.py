@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from gantry.model import names
 from gantry.model.topic import DataVersion, Perm, TopicConfig
 from services.broker.identity import BrokerIdentity
-from services.broker.policy import Policy
+from services.broker.settings import BrokerSettings
 
 # The limits of requests. RocketMQ has no limit. Each queue needs an object and a folder, and a request of a tool about
 # a topic goes through all its queues.
@@ -120,7 +120,7 @@ class TopicTable:
 
 
 def auto_created(
-    topic: str, template: TopicConfig | None, wanted_queue_nums: int, policy: Policy, *, topic_sys_flag: int
+    topic: str, template: TopicConfig | None, wanted_queue_nums: int, settings: BrokerSettings, *, topic_sys_flag: int
 ) -> TopicConfig | None:
     """Return the topic that a send to an unknown topic creates; pure.
 
@@ -129,7 +129,7 @@ def auto_created(
         template: Topic from which the new one takes its configuration. The request names it (usually TBW102). None if
             it is unknown too.
         wanted_queue_nums: Number of queues that the client asks for.
-        policy: Switches of the broker; they say whether automatic creation is on.
+        settings: Settings in force; they say whether automatic creation is on.
         topic_sys_flag: System flag of the new topic.
 
     Returns:
@@ -139,7 +139,7 @@ def auto_created(
         return TopicConfig(topic, 1, 1, int(Perm.READ | Perm.WRITE), topic_sys_flag=topic_sys_flag)
     if template is None:
         return None
-    if template.topic_name == names.AUTO_CREATE_TOPIC and not policy.auto_create_topic_enable:
+    if template.topic_name == names.AUTO_CREATE_TOPIC and not settings.auto_create_topic_enable:
         return None
     if not Perm(template.perm).is_inherited:
         return None
@@ -154,18 +154,16 @@ def auto_created(
     )
 
 
-def system_topics(
-    identity: BrokerIdentity, policy: Policy, *, cluster_topic: bool, broker_topic: bool, trace_topic: str | None
-) -> list[TopicConfig]:
+def system_topics(identity: BrokerIdentity, settings: BrokerSettings) -> list[TopicConfig]:
     """Return the topics that every broker has from its start."""
     read_write = int(Perm.READ | Perm.WRITE)
     topics = [_square(names.SELF_TEST_TOPIC, 1)]
-    if policy.auto_create_topic_enable:
-        topics.append(_square(names.AUTO_CREATE_TOPIC, policy.default_topic_queue_nums, _RWX))
+    if settings.auto_create_topic_enable:
+        topics.append(_square(names.AUTO_CREATE_TOPIC, settings.default_topic_queue_nums, _RWX))
     topics += [
         _square(names.BENCHMARK_TOPIC, 1024),
-        _square(identity.cluster, 16, _RWX if cluster_topic else int(Perm.INHERIT)),
-        _square(identity.name, 1, _RWX if broker_topic else int(Perm.INHERIT)),
+        _square(identity.cluster, 16, _RWX if settings.cluster_topic_enable else int(Perm.INHERIT)),
+        _square(identity.name, 1, _RWX if settings.broker_topic_enable else int(Perm.INHERIT)),
         _square(names.OFFSET_MOVED_EVENT, 1),
         _square(names.SCHEDULE_TOPIC, SCHEDULE_QUEUE_NUMS),
         _square(names.reply_topic(identity.cluster), 1),
@@ -175,8 +173,8 @@ def system_topics(
         _square(names.TRANS_OP_HALF_TOPIC, 1, read_write),
         _square(names.TIMER_TOPIC, 1, read_write),
     ]
-    if trace_topic is not None:
-        topics.append(_square(trace_topic, 1))
+    if settings.trace_topic_enable:
+        topics.append(_square(settings.msg_trace_topic_name, 1))
     return topics
 
 

@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     files, root = OsFileSystem(), str(Path(options.dir).resolve())
     try:
         settings, broken_manifest = _inspect(files, root, options.index_slots)
-        process = PROCESS_DESCRIPTORS + log_descriptors(settings)
+        process = PROCESS_DESCRIPTORS + log_descriptors(settings.mapped_file_size_commit_log)
         shares = share_descriptors(raise_descriptor_limit(), process=process, connections_max=0, has_files=True)
         store = MessageStore(
             settings,
@@ -84,7 +84,7 @@ def _inspect(files: FileSystem, root: str, index_slots: int | None) -> tuple[Sto
         broken_manifest = None if reader.manifest_problem is None else str(reader.manifest_problem)
         log_sizes = _sizes(files, [file.path for file in reader.log_files])
         queue_sizes, index_sizes = _sizes(files, queue_paths), _sizes(files, reader.index_paths())
-    settings = StoreSettings(root_dir=root)
+    settings = StoreSettings(store_path_root_dir=root)
     if log_sizes:
         settings = replace(settings, mapped_file_size_commit_log=usual_size(log_sizes))
     if queue_sizes:

@@ -43,7 +43,7 @@ from services.broker.store.recovery.scanstart import derived_state
 from services.broker.store.recovery.uncachedstart import drop_unsynced
 from services.broker.store.results import RecoveryReport
 from services.broker.store.retention import Retention
-from services.broker.store.settings import StoreSettings
+from services.broker.store.settings import StoreLimits, StoreSettings
 from services.broker.store.topicdeletion import TopicDeletion
 from services.broker.store.writeblockers import WriteBlockers
 from services.broker.store.writer import Writer
@@ -54,16 +54,15 @@ class MessageStore:
 
     Args:
         settings: The store's settings.
+        limits: Limits that only tests change.
         files: The file system that holds the store.
         clock: Wall time for store times, monotonic time for intervals.
-        store_host: The broker's packed address, which every record contains; may be set again (`store_host`) before the
-            first put, when a port becomes known.
+        store_host: The broker's packed address in every record; may be set again before the first put (`store_host`).
         on_arrival: Called with (topic, queue id, max offset, units) of new readable messages; units as in a queue file.
         on_flushed: Called in the flush thread with the offset up to which the CommitLog is on the disk.
         on_flush_failed: Called once, in any thread, with the reason why nothing will be reported as flushed any more.
         physical_memory_bytes: The machine's memory in bytes; decides which messages count as "in memory" for pulls.
-        on_lost: Called once, in any thread, with the reason why this broker no longer owns the store (ownership.py):
-            nothing is written from now on, and the process should end.
+        on_lost: Called once, in any thread, with the reason why the store is lost (ownership.py); the process should end.
         process_id: The process id for the abort file and, while the store starts or stops, for the manifest.
         open_files_max: The limit for open files of ConsumeQueues and index.
         flush_worker: Syncs the CommitLog; each of the three workers is by default a thread of its own.
@@ -80,6 +79,7 @@ class MessageStore:
         self,
         settings: StoreSettings,
         *,
+        limits: StoreLimits = StoreLimits(),  # noqa: B008 - frozen
         files: FileSystem,
         clock: Clock,
         store_host: bytes = bytes(8),
@@ -100,12 +100,12 @@ class MessageStore:
         self._flush_worker = flush_worker or ThreadWorker("store-flush")
         self._making_worker = making_worker or ThreadWorker("store-making")
         self._chores = chores_worker or ThreadWorker("store-chores")
-        self._folder = StoreFolder(files, settings.root_dir)
+        self._folder = StoreFolder(files, settings.store_path_root_dir)
         self._owner = self._folder.ownership
         self.lost_reason = self._owner.lost_reason
         self.files = files = self._folder.files
         self._pages = Pages()
-        self._log = CommitLog(files, settings, self._making_worker, store_host)
+        self._log = CommitLog(files, settings, limits, self._making_worker, store_host)
         self._pool = OpenFiles(files, open_files_max)
         self._queues = ConsumeQueueStore(self._pool, settings, self._pages)
         self._index = IndexService(self._pool, settings, clock)
@@ -126,7 +126,7 @@ class MessageStore:
         )
         self._watch = StoreWatch(self._owner, self._log)
         self._writer = Writer(
-            self._log, self._queues, settings, clock, self._requests, self._dispatcher.pending, self._deletion
+            self._log, self._queues, settings, limits, clock, self._requests, self._dispatcher.pending, self._deletion
         )
         self.put = self._writer.put
         self.put_batch = self._writer.put_batch
@@ -208,7 +208,7 @@ class MessageStore:
             error = self._owner.explain(caught)
             self._close()
             if isinstance(error, OSError | StoreFullError | StoreWriteError):
-                raise StoreUnusableError(self.settings.root_dir, error) from caught
+                raise StoreUnusableError(self.settings.store_path_root_dir, error) from caught
             raise
         self._metrics.recovery = report
         self._write_blockers.is_running = True
@@ -261,7 +261,7 @@ class MessageStore:
         if self._derived.failure is not None:
             raise OSError(None, self._derived.failure)
         # Only now: until everything is on the disk, another crash must find the manifest as it was before.
-        folder.mark_opened(report, derived_state(self._queues, self._index), self.settings.record_checksum)
+        folder.mark_opened(report, derived_state(self._queues, self._index), self.settings.enabled_append_prop_crc)
         self._log.manifest = folder.manifest
         self._log.open_room()
         return report

@@ -112,7 +112,7 @@ class Retention:
     def measure_disk(self) -> int:
         """Measure the disk and decide whether it is too full; return the percentage."""
         settings = self._settings
-        self._usage = self._files.disk_usage(settings.root_dir)
+        self._usage = self._files.disk_usage(settings.store_path_root_dir)
         self.disk_percent = self._usage.percent
         was_full = self.is_disk_full
         if self.disk_percent > settings.disk_space_warning_level_ratio:
@@ -128,10 +128,10 @@ class Retention:
         settings, remover = self._settings, self._remover
         self._expire_some()
         remover.tick()
-        if monotonic_ms - self._retried_at_ms >= settings.redelete_hanged_file_interval_ms:
+        if monotonic_ms - self._retried_at_ms >= settings.redelete_hanged_file_interval:
             self._retried_at_ms = monotonic_ms
             remover.retry_hanged()
-        if self._ran_at_ms is None or monotonic_ms - self._ran_at_ms >= settings.clean_resource_interval_ms:
+        if self._ran_at_ms is None or monotonic_ms - self._ran_at_ms >= settings.clean_resource_interval:
             self._ran_at_ms = monotonic_ms
             self.run(durable_offset)
 
@@ -152,7 +152,7 @@ class Retention:
             percent = self.measure_disk()
         except OSError as error:
             # Without a measurement nothing may be removed; the next run measures again.
-            log.warning("the disk can't be measured", path=settings.root_dir, reason=str(error))
+            log.warning("the disk can't be measured", path=settings.store_path_root_dir, reason=str(error))
             return 0
         hour = _local(self._clock.now_ms()).hour
         is_by_hand = self._rounds_by_hand > 0
@@ -224,7 +224,7 @@ class Retention:
     def _check_ages(self) -> None:
         """Note for every file until when its age keeps it; a file is removed only together with all files before it."""
         now_ms = self._clock.now_ms()
-        reserved_ms = self._settings.file_reserved_time_hours * _HOUR_MS
+        reserved_ms = self._settings.file_reserved_time * _HOUR_MS
         self._kept_until.clear()
         self._expiries.clear()
         # A file that is already old enough expires in the next of the hours, at the earliest in the current one.
@@ -250,7 +250,7 @@ class Retention:
     def _expired_end(self, limit: int) -> int:
         """Return the end of the files that expire by age: from the oldest file to the first one that is still kept."""
         end = self._log.min_offset
-        oldest_ms = self._clock.now_ms() - self._settings.file_reserved_time_hours * _HOUR_MS
+        oldest_ms = self._clock.now_ms() - self._settings.file_reserved_time * _HOUR_MS
         for file in self._deletable(limit):
             if self._is_younger(file, oldest_ms):
                 break

@@ -61,7 +61,7 @@ class TopicDeletion:
         folder: StoreFolder,
     ) -> None:
         self._files = files
-        self._top = f"{settings.root_dir}/{CONSUME_QUEUE_DIR}"
+        self._top = f"{settings.store_path_root_dir}/{CONSUME_QUEUE_DIR}"
         self._clock = clock
         self._log = commit_log
         self._queues = queues

@@ -20,7 +20,7 @@ from services.broker.store.log.commitlog import CommitLog
 from services.broker.store.queues.consumequeue import ConsumeQueue
 from services.broker.store.queues.consumequeuestore import ConsumeQueueStore
 from services.broker.store.results import BatchMessage, BatchPutResult, PutResult, PutStatus
-from services.broker.store.settings import StoreSettings
+from services.broker.store.settings import StoreLimits, StoreSettings
 from services.broker.store.topicdeletion import TopicDeletion
 
 QUEUE_ID_MAX = 0x7FFF_FFFF
@@ -79,6 +79,7 @@ class Writer:
         commit_log: CommitLog,
         queues: ConsumeQueueStore,
         settings: StoreSettings,
+        limits: StoreLimits,
         clock: Clock,
         request_maker: DispatchRequestMaker,
         pending: deque[PlainDispatchRequest],
@@ -89,12 +90,12 @@ class Writer:
         self._table = queues.table
         self._now_ms = clock.now_ms
         self._pending = pending
-        self._pending_max = settings.dispatch_pending_max
+        self._pending_max = limits.dispatch_pending_max
         self._maker = request_maker
         self._deletion = deletion
         self._behind_logged_ms = 0
         self._body_max = settings.max_message_size
-        self._properties_max = PROPERTIES_BYTES_MAX - (_CRC_ROOM if settings.record_checksum else 0)
+        self._properties_max = PROPERTIES_BYTES_MAX - (_CRC_ROOM if settings.enabled_append_prop_crc else 0)
         self.refusal: str | None = "the store is not running"
 
     def put(

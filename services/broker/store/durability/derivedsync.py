@@ -36,7 +36,7 @@ class DerivedSync:
     ) -> None:
         self._pool = pool
         self._files = pool.files
-        self._root = settings.root_dir
+        self._root = settings.store_path_root_dir
         self._queues = queues
         self._index = index
         self._bytes_min = settings.flush_consume_queue_least_pages * _PAGE_BYTES

@@ -62,9 +62,9 @@ class GroupCommit:
         self._worker = worker
         self._still_ours = is_still_owned
         self._is_sync = settings.is_sync_flush
-        self._interval_ms = settings.flush_interval_commit_log_ms
+        self._interval_ms = settings.flush_interval_commit_log
         self._pages_min = settings.flush_commit_log_least_pages
-        self._thorough_ms = settings.flush_commit_log_thorough_interval_ms
+        self._thorough_ms = settings.flush_commit_log_thorough_interval
         self._on_flushed = on_flushed
         self.on_failed: Callable[[str], None] = lambda reason: None
         self._is_scheduled = False
@@ -158,8 +158,8 @@ class DerivedFlush:
     ) -> None:
         self._sync = sync
         self._worker = worker
-        self._interval_ms = settings.flush_interval_consume_queue_ms
-        self._thorough_ms = settings.flush_consume_queue_thorough_interval_ms
+        self._interval_ms = settings.flush_interval_consume_queue
+        self._thorough_ms = settings.flush_consume_queue_thorough_interval
         self._log = commit_log
         self._group_commit = group_commit
         self._index = index

@@ -43,7 +43,7 @@ class IndexService:
         self._pool = pool
         self._files = pool.files
         self._clock = clock
-        self._folder = f"{settings.root_dir}/{INDEX_DIR}"
+        self._folder = f"{settings.store_path_root_dir}/{INDEX_DIR}"
         self._slots = settings.max_hash_slot_num
         self._entries = settings.max_index_num
         self._size = index_file_bytes(self._slots, self._entries)

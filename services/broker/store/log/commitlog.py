@@ -35,7 +35,7 @@ from services.broker.store.files.mappedfile import MappedFile, is_gone
 from services.broker.store.files.mappedfilequeue import MappedFileQueue
 from services.broker.store.log.logscan import LogScan, OnLost, find_head
 from services.broker.store.log.preallocation import Preallocator
-from services.broker.store.settings import LOG_AHEAD_BYTES, StoreSettings
+from services.broker.store.settings import LOG_AHEAD_BYTES, StoreLimits, StoreSettings
 
 _ALLOCATED_MAX = 8 << 20
 
@@ -54,9 +54,13 @@ _WRITTEN_AND_MADE = 3
 AHEAD_OF_CLOCK_MS_MAX = 86_400_000
 
 
-def log_descriptors(settings: StoreSettings) -> int:
-    """Return the limit for the descriptors of a running log; it does not depend on the number of files."""
-    return _WRITTEN_AND_MADE + settings.log_files_ahead + UNFLUSHED_FILES_MAX
+def log_descriptors(file_bytes: int) -> int:
+    """Return the limit for the descriptors of a running log; it does not depend on the number of files.
+
+    Args:
+        file_bytes: Size of one file of the log.
+    """
+    return _WRITTEN_AND_MADE + StoreLimits().log_files_ahead(file_bytes) + UNFLUSHED_FILES_MAX
 
 
 class CommitLog:
@@ -98,12 +102,14 @@ class CommitLog:
         "wrote_offset",
     )
 
-    def __init__(self, files: FileSystem, settings: StoreSettings, worker: Worker, store_host: bytes) -> None:
+    def __init__(
+        self, files: FileSystem, settings: StoreSettings, limits: StoreLimits, worker: Worker, store_host: bytes
+    ) -> None:
         self._files = files
         self._is_sync = settings.is_sync_flush
-        self.record_checksum = settings.record_checksum
+        self.record_checksum = settings.enabled_append_prop_crc
         self.files = MappedFileQueue(
-            files, f"{settings.root_dir}/{COMMIT_LOG_DIR}", settings.mapped_file_size_commit_log
+            files, f"{settings.store_path_root_dir}/{COMMIT_LOG_DIR}", settings.mapped_file_size_commit_log
         )
         self.manifest = StoreManifest()
         self.next_offset = 0
@@ -119,7 +125,8 @@ class CommitLog:
         self._limit = 0
         self._unwritten: list[bytes] = []
         self.appended_at_ms = 0
-        self._ahead = Preallocator(files, self.files, worker, count=settings.log_files_ahead)
+        count = limits.log_files_ahead(settings.mapped_file_size_commit_log)
+        self._ahead = Preallocator(files, self.files, worker, count=count)
 
     @property
     def store_host(self) -> bytes:

@@ -35,7 +35,7 @@ class ConsumeQueueStore:
         self._pool = pool
         self._files = pool.files
         self._pages = pages or Pages()
-        self._root = settings.root_dir
+        self._root = settings.store_path_root_dir
         self._top = f"{self._root}/{CONSUME_QUEUE_DIR}"
         self._file_size = settings.mapped_file_size_consume_queue
         self.table: dict[tuple[str, int], ConsumeQueue] = {}

@@ -44,7 +44,7 @@ def drop_unsynced(files: FileSystem, settings: StoreSettings, folder: StoreFolde
         return
     if folder.failed_flush is not None:
         log.error("the last broker on this store could not flush it", **folder.failed_flush._asdict())
-    volume = files.open_volume(settings.root_dir)
+    volume = files.open_volume(settings.store_path_root_dir)
     if volume is not None:
         # One call writes the files of thousands of queues. The call also takes the report of the last broker's failure.
         # Otherwise a volume that is opened later would get that report as its own.

@@ -8,7 +8,7 @@ import pytest
 
 from services.broker.durabilitywaiters import DurabilityWaiters, NotDurableError, Outcome, Watermark
 from services.broker.overload import LoopLag, Overload
-from services.broker.policy import Policy
+from services.broker.settings import BrokerSettings, LiveSettings
 from services.broker.store.results import PutResult, PutStatus
 from tests.support.virtualtime import VirtualClock
 
@@ -27,9 +27,9 @@ class Log:
         self.flush_requests = 0
         self.events: list[Any] = []
         self._sync = sync
-        self.policy = Policy()
+        self.live_settings = LiveSettings(BrokerSettings())
         clock = VirtualClock()
-        self.overload = Overload(self.policy, LoopLag())
+        self.overload = Overload(self.live_settings, LoopLag())
         self.waiters = DurabilityWaiters(
             write_out=self.write_out,
             dispatch=self.dispatch,
@@ -39,7 +39,7 @@ class Log:
                 lags_write=sync or replicated,
             ),
             clock=clock,
-            policy=self.policy,
+            live_settings=self.live_settings,
             overload=self.overload,
             on_readable=lambda: None,
             loop=asyncio.get_running_loop(),
@@ -253,7 +253,7 @@ class TestFailure:
 
 class TestOverload:
     async def test_waiters_of_one_turn_count_and_refusals_are_counted(self, log: Log) -> None:
-        log.policy.send_thread_pool_queue_capacity = 2
+        log.live_settings.follow(BrokerSettings(send_thread_pool_queue_capacity=2))
         for name in "ab":
             assert log.waiters.admit() is None
             log.append(name)
@@ -265,7 +265,7 @@ class TestOverload:
 
     async def test_without_a_lagging_watermark_the_appends_of_a_turn_are_no_overload(self) -> None:
         log = Log(sync=False)
-        log.policy.send_thread_pool_queue_capacity = 2
+        log.live_settings.follow(BrokerSettings(send_thread_pool_queue_capacity=2))
         for name in "abcd":
             assert log.waiters.admit() is None
             log.append(name)

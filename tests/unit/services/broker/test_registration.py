@@ -9,9 +9,9 @@ from gantry.remoting.bodies import RegisterBrokerBody, TopicConfigSerializeWrapp
 from gantry.remoting.codes import RequestCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.errors import ConnectError
-from services.broker.policy import Policy
 from services.broker.registration import ANNOUNCE_TIMEOUT_MS, RETRY_DELAY_MS, Registration, RegistrationBody
 from services.broker.registry.topics import TopicTable, with_perm_of_broker
+from services.broker.settings import BrokerSettings, LiveSettings
 from tests.support.brokerunit import IDENTITY
 
 PERIOD_MS = 30_000
@@ -51,14 +51,14 @@ class Scene:
     def __init__(self) -> None:
         self.servers = NameServers()
         self.topics = TopicTable()
-        self.policy = Policy()
+        self.live_settings = LiveSettings(BrokerSettings())
         for topic in ("S1", "S2"):
             self.topics.put(TopicConfig(topic), 1)
         self.registration = Registration(
             ("a", "b"),
             identity=IDENTITY,
             topics=self.topics,
-            policy=self.policy,
+            live_settings=self.live_settings,
             client=self.servers,
             period_ms=PERIOD_MS,
             timeout_ms=1000,
@@ -146,7 +146,7 @@ async def test_after_a_lost_connection_everything_is_registered_again_at_once(sc
 async def test_the_brokers_permission_narrows_that_of_topics(scene: Scene) -> None:
     scene.start()
     await scene.registration.first_round()
-    scene.policy.broker_permission = 4
+    scene.live_settings.follow(BrokerSettings(broker_permission=4))
     scene.registration.permission_changed(5)
     await scene.registration.wait_until_announced()
     assert scene.servers.perms == {"S1": 4, "S2": 4}
@@ -173,7 +173,13 @@ async def test_unregistration_goes_to_reachable_name_servers(scene: Scene) -> No
 async def test_without_name_servers_there_is_no_wait() -> None:
     scene = Scene()
     alone = Registration(
-        (), identity=IDENTITY, topics=scene.topics, policy=scene.policy, client=scene.servers, period_ms=1, timeout_ms=1
+        (),
+        identity=IDENTITY,
+        topics=scene.topics,
+        live_settings=scene.live_settings,
+        client=scene.servers,
+        period_ms=1,
+        timeout_ms=1,
     )
     await alone.first_round()
     await alone.wait_until_announced()
@@ -185,10 +191,10 @@ async def test_a_large_table_is_encoded_in_slices_with_the_result_of_a_single_pa
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("services.broker.registration.SLICE_TOPICS", 10)
-    topics, policy = TopicTable(), Policy(broker_permission=4)
+    topics, live_settings = TopicTable(), LiveSettings(BrokerSettings(broker_permission=4))
     for number in range(35):
         topics.put(TopicConfig(f"T{number}", 2, 3, 6), number)
-    body = RegistrationBody(topics, policy)
+    body = RegistrationBody(topics, live_settings)
     topics.on_change = body.topic_changed
     making = asyncio.ensure_future(body.current())
     await asyncio.sleep(0)
@@ -197,18 +203,21 @@ async def test_a_large_table_is_encoded_in_slices_with_the_result_of_a_single_pa
     topics.remove("T7", 102)
     version, data = await making
     assert version == topics.version
-    assert RegisterBrokerBody.decode(data) == told(topics, policy)
+    assert RegisterBrokerBody.decode(data) == told(topics, live_settings)
     assert (await body.current())[1] is data
-    policy.broker_permission = 6
-    assert RegisterBrokerBody.decode((await body.current())[1]) == told(topics, policy)
+    live_settings.follow(BrokerSettings(broker_permission=6))
+    assert RegisterBrokerBody.decode((await body.current())[1]) == told(topics, live_settings)
 
 
 async def test_the_body_equals_that_of_the_general_encoder() -> None:
-    topics, policy = TopicTable(), Policy()
+    topics, live_settings = TopicTable(), LiveSettings(BrokerSettings())
     topics.put(TopicConfig("T", 2, 3, 6, attributes={"message.type": "FIFO"}), 1)
-    assert (await RegistrationBody(topics, policy).current())[1] == told(topics, policy).encode()
+    assert (await RegistrationBody(topics, live_settings).current())[1] == told(topics, live_settings).encode()
 
 
-def told(topics: TopicTable, policy: Policy) -> RegisterBrokerBody:
-    table = {name: with_perm_of_broker(config, policy.broker_permission) for name, config in topics.all().items()}
+def told(topics: TopicTable, live_settings: LiveSettings) -> RegisterBrokerBody:
+    table = {
+        name: with_perm_of_broker(config, live_settings.current.broker_permission)
+        for name, config in topics.all().items()
+    }
     return RegisterBrokerBody(TopicConfigSerializeWrapper(table, topics.version))

@@ -6,8 +6,7 @@ from gantry.remoting.settingnames import camel_case, snake_case
 from gantry.runtime.errors import SettingsError, StartupError
 from gantry.runtime.settings import load_settings
 from services.broker.liveconfig import apply_kept
-from services.broker.policy import Policy
-from services.broker.settings import BrokerSettings
+from services.broker.settings import LIVE_KEYS, BrokerSettings, LiveSettings
 from services.broker.store.settings import StoreSettings
 
 
@@ -22,17 +21,27 @@ def test_every_name_converts_to_rocketmq_and_back() -> None:
     assert camel_case("wait_time_mills_in_send_queue") == "waitTimeMillsInSendQueue"
 
 
-def test_the_defaults_of_the_store_are_the_same_here() -> None:
-    assert BrokerSettings().store() == StoreSettings(root_dir="store")
-    assert BrokerSettings(file_reserved_time=5, enabled_append_prop_crc=False).store() == StoreSettings(
-        file_reserved_time_hours=5, record_checksum=False
-    )
+def test_a_setting_is_declared_once() -> None:
+    of_the_store = {field.name for field in dataclasses.fields(StoreSettings)}
+    of_the_broker = BrokerSettings.__annotations__.keys()
+    assert of_the_store | of_the_broker == {field.name for field in dataclasses.fields(BrokerSettings)}
+    assert not of_the_store & of_the_broker
 
 
-def test_every_switch_has_a_setting() -> None:
-    policy = Policy()
-    policy.follow(BrokerSettings(max_message_size=5))
-    assert policy == Policy(max_message_size=5)
+def test_a_change_of_live_settings_leaves_the_others_as_the_broker_was_started() -> None:
+    started = BrokerSettings(broker_permission=4)
+    live_settings = LiveSettings(started)
+    live_settings.follow(BrokerSettings(max_message_size=5, file_reserved_time=1))
+    assert live_settings.current == dataclasses.replace(started, max_message_size=5, broker_permission=6)
+
+
+def test_a_change_of_every_live_setting_takes_effect() -> None:
+    for name in LIVE_KEYS:
+        old = getattr(BrokerSettings(), name)
+        new = (not old) if isinstance(old, bool) else old + 1
+        live_settings = LiveSettings(BrokerSettings())
+        live_settings.follow(BrokerSettings(**{name: new}))
+        assert getattr(live_settings.current, name) == new
 
 
 @pytest.mark.parametrize(

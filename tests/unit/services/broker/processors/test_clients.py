@@ -145,7 +145,7 @@ class TestHeartbeat:
         assert named.code == ResponseCode.INVALID_PARAMETER
 
     async def test_no_group_is_created_if_that_is_switched_off(self, unit: BrokerUnit) -> None:
-        unit.broker.core.policy.auto_create_subscription_group = False
+        unit.change_settings(auto_create_subscription_group=False)
         answer = await beat(unit, consumer_beat("1@2", "g", "T", producer_groups=("pg",)))
         assert (answer.code, "autoCreateSubscriptionGroup" in str(answer.remark)) == (26, True)
         assert unit.broker.tables.producers.groups() == {}
@@ -185,10 +185,10 @@ class TestNotification:
         one = Listener(unit)
         await beat(unit, consumer_beat("a", "b", "T", message_model="BROADCASTING"), one)
         assert await one.take() == []
-        unit.broker.core.policy.notify_consumer_ids_changed_enable = False
+        unit.change_settings(notify_consumer_ids_changed_enable=False)
         await beat(unit, consumer_beat("a", "g", "T"), one)
         assert await one.take() == []
-        unit.broker.core.policy.notify_consumer_ids_changed_enable = True
+        unit.change_settings(notify_consumer_ids_changed_enable=True)
         body = b'{"groupName":"quiet","notifyConsumerIdsChangedEnable":false}'
         await unit.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
         await beat(unit, consumer_beat("a", "quiet", "T"), one)

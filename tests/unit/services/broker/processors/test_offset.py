@@ -11,7 +11,7 @@ from tests.support.brokerunit import BrokerUnit
 async def unit() -> AsyncIterator[BrokerUnit]:
     async with BrokerUnit() as unit:
         await unit.make_topic("T")
-        unit.broker.tables.groups.ensure("g", unit.broker.core.policy, 1)
+        unit.broker.tables.groups.ensure("g", unit.settings, 1)
         yield unit
 
 

@@ -135,10 +135,10 @@ class TestRefusedPull:
         assert (answer.code, "header field maxMsgNums is missing" in str(answer.remark)) == (1, True)
 
     async def test_a_forbidden_pull_gives_the_reason(self, unit: BrokerUnit) -> None:
-        policy, tables = unit.broker.core.policy, unit.broker.tables
-        policy.broker_permission = 2
+        tables = unit.broker.tables
+        unit.change_settings(broker_permission=2)
         assert (await unit.pull()).ext_fields == {"forbiddenType": "1"}
-        policy.broker_permission = 6
+        unit.change_settings(broker_permission=6)
         tables.groups.put(SubscriptionGroup("g", consume_enable=False), 1)
         assert (await unit.pull()).ext_fields == {"forbiddenType": "2"}
         tables.groups.put(SubscriptionGroup("g", consume_broadcast_enable=False), 1)
@@ -147,7 +147,7 @@ class TestRefusedPull:
         await subscribe(unit, "g", "T")
         tables.groups.forbidden["g"] = {"T": 4}
         assert (await unit.pull(sys_flag=0)).ext_fields == {"forbiddenType": "5"}
-        policy.auto_create_subscription_group = False
+        unit.change_settings(auto_create_subscription_group=False)
         answer = await unit.pull(consumer_group="new")
         assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
@@ -196,7 +196,7 @@ class TestLongPolling:
         assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "1")
 
     async def test_short_polling_waits_a_second(self, unit: BrokerUnit) -> None:
-        unit.broker.core.policy.long_polling_enable = False
+        unit.change_settings(long_polling_enable=False)
         started_ms = unit.clock.monotonic_ms()
         await unit.pull(sys_flag=SUSPEND)
         assert unit.clock.monotonic_ms() - started_ms <= 1300
@@ -215,7 +215,7 @@ class TestLongPolling:
         await unit.send()
 
     async def test_held_pulls_above_the_limit_are_refused(self, unit: BrokerUnit) -> None:
-        unit.broker.core.policy.pull_thread_pool_queue_capacity = 1
+        unit.change_settings(pull_thread_pool_queue_capacity=1)
         waiting = asyncio.ensure_future(unit.pull(sys_flag=SUSPEND))
         await asyncio.sleep(0.01)
         answer = await unit.pull(sys_flag=SUSPEND)

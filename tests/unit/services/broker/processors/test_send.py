@@ -195,12 +195,12 @@ class TestRefusedSend:
             "topicFilterType": "SINGLE_TAG", "order": "true",
         }  # fmt: skip
         await unit.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, ext=ext)
-        unit.broker.core.policy.broker_permission = 4
+        unit.change_settings(broker_permission=4)
         assert (await unit.send("Ordered")).code == ResponseCode.NO_PERMISSION
         assert (await unit.send("T")).code == 0
 
     async def test_before_its_start_time_the_broker_accepts_no_send(self, unit: BrokerUnit) -> None:
-        unit.broker.core.policy.start_accept_send_request_time_stamp = unit.clock.now_ms() + 1000
+        unit.change_settings(start_accept_send_request_time_stamp=unit.clock.now_ms() + 1000)
         answer = await unit.send()
         assert (answer.code, str(answer.remark)[:26]) == (1, "broker unable to service, ")
         await asyncio.sleep(1)
@@ -420,7 +420,7 @@ class TestDurability:
             answer = await unit.send()
             assert (answer.code, str(answer.remark)[:10]) == (ResponseCode.SYSTEM_BUSY, "[OVERLOAD]")
             await asyncio.sleep(2)
-            unit.broker.core.policy.send_thread_pool_queue_capacity = 10
+            unit.change_settings(send_thread_pool_queue_capacity=10)
             answer = await unit.send()
             assert (answer.code, str(answer.remark)[:15]) == (ResponseCode.SYSTEM_BUSY, "[REJECTREQUEST]")
             assert unit.store.max_physical_offset == end

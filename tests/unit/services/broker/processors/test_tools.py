@@ -225,12 +225,12 @@ class TestBrokerConfig:
     ) -> None:
         found, said = await self.change(unit, text)
         assert (found, remark in str(said)) == (code, True), said
-        assert unit.broker.core.policy.auto_create_topic_enable
+        assert unit.broker.core.live_settings.current.auto_create_topic_enable
 
     async def test_the_permission_of_the_broker_applies_to_its_topics(self, unit: BrokerUnit) -> None:
         before = unit.broker.tables.topics.version
         assert await self.change(unit, "brokerPermission=4") == (0, None)
-        assert unit.broker.core.policy.broker_permission == 4
+        assert unit.broker.core.live_settings.current.broker_permission == 4
         assert unit.broker.tables.topics.version != before
 
     async def test_the_runtime_figures_are_those_that_tools_read(self, unit: BrokerUnit) -> None:

@@ -3,25 +3,25 @@ import pytest
 from gantry.model.errors import InvalidNameError
 from gantry.model.group import SubscriptionGroup
 from gantry.model.topic import DataVersion
-from services.broker.policy import Policy
 from services.broker.registry.groups import GroupTable, system_groups
+from services.broker.settings import BrokerSettings
 
 
 def test_a_group_is_created_at_its_first_use_if_allowed() -> None:
     told: list[str] = []
     table = GroupTable(told.append)
-    assert table.ensure("g", Policy(), 5) == SubscriptionGroup("g")
-    table.ensure("g", Policy(), 6)
+    assert table.ensure("g", BrokerSettings(), 5) == SubscriptionGroup("g")
+    table.ensure("g", BrokerSettings(), 6)
     assert told == ["g"]
     assert table.version == DataVersion(0, 5, 1)
-    off = Policy(auto_create_subscription_group=False)
+    off = BrokerSettings(auto_create_subscription_group=False)
     assert table.ensure("h", off, 7) is None
     assert table.ensure("TOOLS_CONSUMER", off, 7) is not None
 
 
 def test_an_invalid_name_is_refused() -> None:
     with pytest.raises(InvalidNameError, match="group: 'a b'"):
-        GroupTable().ensure("a b", Policy(), 1)
+        GroupTable().ensure("a b", BrokerSettings(), 1)
 
 
 def test_groups_are_changed_and_deleted() -> None:

@@ -1,7 +1,6 @@
 import pytest
 
 from gantry.model.topic import MULTI_TAG, DataVersion, TopicConfig
-from services.broker.policy import Policy
 from services.broker.registry.topics import (
     TopicTable,
     auto_created,
@@ -9,6 +8,7 @@ from services.broker.registry.topics import (
     system_topics,
     with_perm_of_broker,
 )
+from services.broker.settings import BrokerSettings
 from tests.support.brokerunit import IDENTITY
 
 TEMPLATE = TopicConfig("TBW102", 8, 8, 7, topic_filter_type=MULTI_TAG)
@@ -30,7 +30,9 @@ def test_every_change_is_a_new_version_and_is_announced() -> None:
 def test_system_topics_are_added_only_where_they_are_missing() -> None:
     table = TopicTable()
     table.load(DataVersion(0, 1, 1), [TopicConfig("SELF_TEST_TOPIC", 9, 9)])
-    topics = system_topics(IDENTITY, Policy(), cluster_topic=True, broker_topic=False, trace_topic="TR")
+    topics = system_topics(
+        IDENTITY, BrokerSettings(broker_topic_enable=False, trace_topic_enable=True, msg_trace_topic_name="TR")
+    )
     added = table.add_missing(topics)
     assert "SELF_TEST_TOPIC" not in added
     shapes = {topic.topic_name: (topic.read_queue_nums, topic.perm) for topic in table.all().values()}
@@ -42,27 +44,25 @@ def test_system_topics_are_added_only_where_they_are_missing() -> None:
     assert shapes["SCHEDULE_TOPIC_XXXX"] == (18, 6)
     assert shapes["C_REPLY_TOPIC"] == shapes["TR"] == shapes["RMQ_SYS_TRANS_HALF_TOPIC"] == (1, 6)
     assert table.version == DataVersion(0, 1, 1)
-    without = system_topics(
-        IDENTITY, Policy(auto_create_topic_enable=False), cluster_topic=True, broker_topic=True, trace_topic=None
-    )
+    without = system_topics(IDENTITY, BrokerSettings(auto_create_topic_enable=False))
     assert "TBW102" not in {topic.topic_name for topic in without}
 
 
 def test_a_new_topic_inherits_from_its_template() -> None:
-    made = auto_created("T", TEMPLATE, 4, Policy(), topic_sys_flag=1)
+    made = auto_created("T", TEMPLATE, 4, BrokerSettings(), topic_sys_flag=1)
     assert made == TopicConfig("T", 4, 4, 6, topic_filter_type=MULTI_TAG, topic_sys_flag=1)
-    assert auto_created("T", TEMPLATE, 99, Policy(), topic_sys_flag=0) == TopicConfig(
+    assert auto_created("T", TEMPLATE, 99, BrokerSettings(), topic_sys_flag=0) == TopicConfig(
         "T", 8, 8, 6, topic_filter_type=MULTI_TAG
     )
-    least = auto_created("T", TEMPLATE, -3, Policy(), topic_sys_flag=0)
+    least = auto_created("T", TEMPLATE, -3, BrokerSettings(), topic_sys_flag=0)
     assert least is not None
     assert least.write_queue_nums == 1
 
 
 def test_no_topic_is_created_without_an_inheritable_template() -> None:
-    assert auto_created("T", None, 4, Policy(), topic_sys_flag=0) is None
-    assert auto_created("T", TopicConfig("Other", 4, 4, 6), 4, Policy(), topic_sys_flag=0) is None
-    off = Policy(auto_create_topic_enable=False)
+    assert auto_created("T", None, 4, BrokerSettings(), topic_sys_flag=0) is None
+    assert auto_created("T", TopicConfig("Other", 4, 4, 6), 4, BrokerSettings(), topic_sys_flag=0) is None
+    off = BrokerSettings(auto_create_topic_enable=False)
     assert auto_created("T", TEMPLATE, 4, off, topic_sys_flag=0) is None
     assert auto_created("T", TopicConfig("Other", 4, 4, 7), 4, off, topic_sys_flag=0) is not None
     assert auto_created("%RETRY%g", None, 4, off, topic_sys_flag=0) == TopicConfig("%RETRY%g", 1, 1, 6)

@@ -9,7 +9,7 @@ from services.broker.store.files.removal import SLICE_FILES_MAX
 from services.broker.store.log.commitlog import UNFLUSHED_FILES_MAX
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import GetStatus, PutStatus
-from services.broker.store.settings import FlushDiskType, StoreSettings
+from services.broker.store.settings import FlushDiskType, StoreLimits
 from tests.support.faultfilesystem import FaultFileSystem, FaultRule
 from tests.support.memfilesystem import MemFileSystem
 from tests.support.storeworkload import HOST, make_store, read_queue, small_settings
@@ -22,13 +22,18 @@ DAY_MS = 86_400_000
 class Opened:
     """A store whose chores or preallocated files are held back until the test releases them."""
 
-    def __init__(self, **changes) -> None:
+    def __init__(self, log_files_ahead_max: int = 1, **changes) -> None:
         self.clock = FakeClock()
         self.memory = MemFileSystem(self.clock)
         self.files = FaultFileSystem(self.memory)
         self.making, self.chores = SwitchedWorker(), SwitchedWorker()
         self.store: MessageStore = make_store(
-            self.files, self.clock, small_settings(**changes), making_worker=self.making, chores_worker=self.chores
+            self.files,
+            self.clock,
+            small_settings(**changes),
+            limits=StoreLimits(log_files_ahead_max),
+            making_worker=self.making,
+            chores_worker=self.chores,
         )
         self.store.start()
 
@@ -124,11 +129,11 @@ def test_a_disk_without_space_for_the_first_file_is_tried_again():
 
 def test_small_files_are_preallocated_further_ahead_than_large_ones():
     def ahead(size: int) -> int:
-        return StoreSettings(mapped_file_size_commit_log=size).log_files_ahead
+        return StoreLimits().log_files_ahead(size)
 
     assert [ahead(size) for size in (1 << 30, 16 << 20, 8 << 20, 256 << 10)] == [1, 1, 2, 8]
-    with pytest.raises(ValueError, match="log_files_ahead_max"):
-        StoreSettings(log_files_ahead_max=0).check()
+    with pytest.raises(AssertionError, match="log_files_ahead_max"):
+        StoreLimits(log_files_ahead_max=0)
 
 
 def test_a_deletion_does_not_wait_for_the_chores():

@@ -10,7 +10,7 @@ from gantry.storeformat.layout import UNIT, decode_checkpoint, decode_queue_coun
 from services.broker.store.log.commitlog import UNWRITTEN_BYTES_MAX
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import GetStatus, PutStatus
-from services.broker.store.settings import FlushDiskType
+from services.broker.store.settings import FlushDiskType, StoreLimits
 from tests.support.faultfilesystem import FaultFileSystem, FaultRule
 from tests.support.memfilesystem import MemFileSystem
 from tests.support.storeworkload import HOST, QUEUES, Workload, make_store, read_queue, small_settings
@@ -48,8 +48,7 @@ def test_both_ways_of_dispatch_write_the_same_bytes():
     for pending_max in (1 << 16, 0, 7):
         clock = FakeClock()
         files = MemFileSystem(clock)
-        settings = small_settings(dispatch_pending_max=pending_max)
-        store = make_store(files, clock, settings)
+        store = make_store(files, clock, limits=StoreLimits(dispatch_pending_max=pending_max))
         store.start()
         workload = Workload(clock, Rng(42))
         for _ in range(300):

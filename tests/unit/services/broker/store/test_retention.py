@@ -29,7 +29,7 @@ class Opened:
         self.clock = FakeClock(EPOCH_MS + (12 - local_hour(EPOCH_MS)) % 24 * HOUR_MS)
         self.memory = MemFileSystem(self.clock, capacity_bytes=1_000_000)
         self.files = FaultFileSystem(self.memory)
-        settings = small_settings(**({"file_reserved_time_hours": 72} | changes))
+        settings = small_settings(**({"file_reserved_time": 72} | changes))
         self.store: MessageStore = make_store(self.files, self.clock, settings)
         self.store.start()
         if chores_worker is not None:
@@ -214,7 +214,7 @@ def test_a_full_disk_at_start_is_reported():
 
 
 def test_files_beyond_the_checkpoint_are_kept():
-    opened = Opened(flush_consume_queue_thorough_interval_ms=100 * DAY_MS)
+    opened = Opened(flush_consume_queue_thorough_interval=100 * DAY_MS)
     opened.put(20)
     opened.after(10 * DAY_MS)
     assert opened.store.clean_expired() == 0
@@ -308,7 +308,7 @@ def go_at(opened: Opened, file: int) -> int:
 
 @pytest.mark.parametrize("hours", ["04", "13", "00;23"])
 def test_a_file_is_removed_at_its_expiry_time(hours):
-    opened = Opened(delete_when=hours, file_reserved_time_hours=26)
+    opened = Opened(delete_when=hours, file_reserved_time=26)
     opened.put(4)
     opened.clock.advance(50 * 60_000 + 123)
     opened.put(4)
@@ -324,7 +324,7 @@ def test_a_file_is_removed_at_its_expiry_time(hours):
 
 def test_expiry_within_the_configured_hours_and_after_them():
     noon_ms = EPOCH_MS + (12 - local_hour(EPOCH_MS)) % 24 * HOUR_MS
-    opened = Opened(delete_when="12", file_reserved_time_hours=24)
+    opened = Opened(delete_when="12", file_reserved_time=24)
     opened.put(8)
     assert opened.store.expires_at(0) == Expiry(noon_ms + DAY_MS, is_earliest=False), "removed as soon as it expires"
     opened.clock.advance(5 * DAY_MS + HOUR_MS)
@@ -360,7 +360,7 @@ def test_ages_are_checked_at_intervals():
     assert not opened.store.expires_at(0).is_earliest
 
 
-@pytest.mark.parametrize("changes", [{"delete_when": ""}, {"file_reserved_time_hours": 10**9}])
+@pytest.mark.parametrize("changes", [{"delete_when": ""}, {"file_reserved_time": 10**9}])
 def test_files_that_never_expire_have_no_expiry_time(changes):
     opened = Opened(**changes)
     opened.put(8)

@@ -34,7 +34,7 @@ class Store:
         results = []
         for _ in range(count):
             self.clock.advance(10)
-            rest = 91 + len(topic) + 12 + (20 if self.changes.get("record_checksum", True) else 0)
+            rest = 91 + len(topic) + 12 + (20 if self.changes.get("enabled_append_prop_crc", True) else 0)
             properties = b"UNIQ_KEY\x01%02d\x02" % (self.store.max_offset(topic, 0) % 100)
             body = bytes(SIZE - rest)
             result = self.store.put(topic, 0, body, properties, born_at_ms=1, born_host=HOST)
@@ -447,7 +447,7 @@ def test_a_store_without_a_log_reuses_no_offset(store):
 def test_records_appended_by_another_broker_need_no_checksum(store):
     store.put(5)
     assert store.store.stop()
-    store.changes["record_checksum"] = False
+    store.changes["enabled_append_prop_crc"] = False
     store.files.remove("/store/config/gantry.json")
     store.open()
     theirs = store.store.put("T", 0, b"theirs", b"", born_at_ms=1, born_host=HOST).physical_offset
@@ -456,7 +456,7 @@ def test_records_appended_by_another_broker_need_no_checksum(store):
     assert store.store.stop()
     # Our mark as it was before the other broker appended.
     StoreManifest(record_checksum_from=0, clean_stop_offset=theirs).dump(store.files, "/store")
-    del store.changes["record_checksum"]
+    del store.changes["enabled_append_prop_crc"]
     report = store.open()
     assert report.lost == ()
     assert store.offsets() == list(range(6))
@@ -464,7 +464,7 @@ def test_records_appended_by_another_broker_need_no_checksum(store):
 
 
 def test_beyond_the_boundary_a_record_without_checksum_is_damage():
-    store = Store(record_checksum=False)
+    store = Store(enabled_append_prop_crc=False)
     store.put(1)
     store.store.put("T", 0, b"bare", b"", born_at_ms=1, born_host=HOST)
     store.store.request_flush()
@@ -479,7 +479,7 @@ def test_beyond_the_boundary_a_record_without_checksum_is_damage():
 
 
 def test_older_records_behind_the_end_of_a_foreign_log_are_not_revived():
-    store = Store(record_checksum=False)
+    store = Store(enabled_append_prop_crc=False)
     store.put(20)
     end = store.store.max_physical_offset
     store.kill()
