@@ -3,12 +3,15 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
+from gantry.model.alert import AlertSettings
 from spark.classarchive import AUTO
 from spark.reportfiles import is_uri
 from spark.scheduler.cron import check_cron, check_timezone
 from spark.scheduler.jobs import JOBS
 
 LOGS_DEFAULT = ".gantry/reports"
+_ALERTS = AlertSettings()
+_MS = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +42,10 @@ class SchedulerSettings:
     backlog_profile_timeout_ms: int = 3_600_000
     """The time limits of the jobs. A job that takes longer is killed, with all processes that it has started."""
 
-    alert_raise_after_ms: int = 300_000
+    alert_raise_after_ms: int = _ALERTS.raise_after // _MS
     """The time for which lag reports must find a group in trouble before an alert is opened or changed. It is counted
     from the first such report: with a report every 15 minutes, the second one opens the alert. 0: at once."""
-    alert_clear_after_ms: int = 300_000
+    alert_clear_after_ms: int = _ALERTS.clear_after // _MS
     """The time for which lag reports must find the group well before the alert is resolved. 0: at once."""
     alert_keep_days: int = 90
     """The time for which events of alerts are kept, in days."""

@@ -23,6 +23,7 @@ from gantry.runtime.clock import Clock
 from gantry.runtime.rng import Rng
 from services.gateway.db.webhooks import Claimed
 from services.gateway.schemas.webhooks import Network, is_allowed, key_of
+from services.gateway.settings import GatewaySettings
 
 USER_AGENT: Final = "gantry-webhooks"
 ERROR_CHARACTERS_MAX: Final = 300
@@ -34,6 +35,8 @@ NAMES_CACHED_MAX: Final = 100
 
 LEASE_SPARE_MS: Final = 50_000
 """Time by which a lease outlasts an attempt, so that even a slow Postgres can store the outcome."""
+
+_DEFAULTS: Final = GatewaySettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +51,11 @@ class SendPolicy:
         lease_ms: Lease of the gateway that took a delivery; longer than an attempt.
     """
 
-    timeout_ms: int = 10_000
+    timeout_ms: int = _DEFAULTS.webhook_timeout_ms
     pause_ms: int = 5_000
     pause_ms_max: int = 3_600_000
-    give_up_ms: int = 86_400_000
-    lease_ms: int = 10_000 + LEASE_SPARE_MS
+    give_up_ms: int = _DEFAULTS.webhook_give_up_ms
+    lease_ms: int = _DEFAULTS.webhook_timeout_ms + LEASE_SPARE_MS
 
     @property
     def give_up(self) -> timedelta:
