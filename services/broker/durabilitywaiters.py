@@ -54,6 +54,11 @@ class Outcome(enum.Enum):
     """The operating system rejected the write. It is unknown whether the record is stored."""
 
 
+# Python 3.11 calls a function for each access to a member of an enum by its class.
+_DURABLE = Outcome.DURABLE
+_NOT_WRITTEN = Outcome.NOT_WRITTEN
+
+
 class NotDurableError(Exception):
     """A record that no client waits for was not stored, or it is unknown whether it is durable.
 
@@ -294,7 +299,7 @@ class DurabilityWaiters:
     def _complete_written(self, wrote_offset: int) -> None:
         written, self._unwritten = self._unwritten, []
         for physical_end, _, complete, args in written:
-            complete(Outcome.DURABLE if physical_end <= wrote_offset else Outcome.NOT_WRITTEN, *args)
+            complete(_DURABLE if physical_end <= wrote_offset else _NOT_WRITTEN, *args)
 
     def _give_up_unwritten(self, wrote_offset: int) -> None:
         unwritten: list[_Waiter] = []
@@ -342,10 +347,9 @@ class DurabilityWaiters:
             return
         now_ms = self._clock.monotonic_ms()
         batch_at_ms, batch_count = now_ms, 0
-        durable = Outcome.DURABLE
         while waiting and waiting[0][0] <= offset:
             _, at_ms, complete, args = waiting.popleft()
-            complete(durable, *args)
+            complete(_DURABLE, *args)
             if at_ms != batch_at_ms:
                 if batch_count:
                     self.latency.observe(now_ms - batch_at_ms, batch_count)

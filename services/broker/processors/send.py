@@ -58,8 +58,11 @@ _CODES = {
     # full.
     PutStatus.CREATE_FILE_FAILED: ResponseCode.SERVICE_NOT_AVAILABLE,
 }
-_OK = PutStatus.OK
 _ONE_WAY = 2
+# Members of enums by names of this module: Python 3.11 calls a function for each access to a member by its class.
+_OK = PutStatus.OK
+_DURABLE = Outcome.DURABLE
+_NOT_WRITTEN = Outcome.NOT_WRITTEN
 _OUTCOME_CODES = {
     Outcome.FLUSH_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
     Outcome.REPLICATION_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
@@ -287,12 +290,12 @@ class SendProcessor:
         By now the request has lost its content, because the CommitLog has the message. Otherwise a flush that takes a
         second would keep the bodies of that second in memory.
         """
-        if outcome is Outcome.NOT_WRITTEN:
+        if outcome is _NOT_WRITTEN:
             remark = "the message could not be written; whether it is stored is unknown"
             channel.reply(request, RemotingCommand.response_to(request, ResponseCode.SYSTEM_ERROR, remark=remark))
             return
         message_id, queue_id, queue_offset, unique_key = reply
-        code = 0 if outcome is Outcome.DURABLE else _OUTCOME_CODES[outcome]
+        code = 0 if outcome is _DURABLE else _OUTCOME_CODES[outcome]
         frame = self._replies.frame(request, message_id, queue_id, queue_offset, unique_key, code=code)
         channel.reply_frame(request, frame)
 
