@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.routing import BaseRoute, WebSocketRoute
-from starlette.types import Lifespan
+from starlette.types import ASGIApp, Lifespan
 
 from gantry.runtime.clock import Clock
 from services.gateway.asgi.cors import Cors
@@ -17,6 +18,20 @@ from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.middleware import RequestMiddleware, StrictPathMiddleware
 from services.gateway.ws.opening import UnknownStream
+
+
+class GatewayApplication(Starlette):
+    """A Starlette application in which `RequestMiddleware` is the outermost middleware."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Leave out Starlette's own answer to errors.
+
+        `RequestMiddleware` turns every error into a problem, so the layer would only pass requests on. Each of them would
+        pay for it.
+        """
+        outermost = super().build_middleware_stack()
+        assert isinstance(outermost, ServerErrorMiddleware), outermost
+        return outermost.app
 
 
 def make_application(
@@ -46,7 +61,7 @@ def make_application(
         access_log=access_log,
         is_stopping=is_stopping,
     )
-    app = Starlette(
+    app = GatewayApplication(
         routes=[*routes, WebSocketRoute("/{path:path}", UnknownStream(streams))],
         middleware=[requests, Middleware(StrictPathMiddleware)],
         exception_handlers={HTTPException: answer_unmatched},
