@@ -215,10 +215,10 @@ def _round_costs(stack: Stack, groups: int) -> Iterator[tuple[str, RoundCost]]:
         for topic in range(topics):
             config = {"read_queues": QUEUES, "write_queues": QUEUES}
             client.put(f"/v1/topics/Topic_{topic}", json=config).raise_for_status()
-    _ask(stack, [frames.batch_frame(f"Topic_{number % topics}", number // topics, messages=BATCH, queues=QUEUES)
+    _send_frames(stack, [frames.batch_frame(f"Topic_{number % topics}", number // topics, messages=BATCH, queues=QUEUES)
                  for number in range(topics * QUEUES)])  # fmt: skip
     made = [json.dumps({"groupName": f"GID_group_{number}"}).encode() for number in range(groups)]
-    _ask(stack, [frames.frame(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, number, body)
+    _send_frames(stack, [frames.frame(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, number, body)
                  for number, body in enumerate(made)])  # fmt: skip
     _commit(stack, groups, 0)
     yield from uvloop.run(_measured(stack, groups)).items()
@@ -269,7 +269,7 @@ async def _sampler(stack: Stack) -> Any:
 
 
 def _commit(stack: Stack, groups: int, offset: int) -> None:
-    _ask(
+    _send_frames(
         stack,
         [
             frames.frame(
@@ -288,7 +288,7 @@ def _commit(stack: Stack, groups: int, offset: int) -> None:
     )
 
 
-def _ask(stack: Stack, made: list[bytes]) -> None:
+def _send_frames(stack: Stack, made: list[bytes]) -> None:
     host, port = stack.facts["brokers"][0]["address"].rsplit(":", 1)
     result = uvloop.run(
         frames_closed_loop((host, int(port)), made.__getitem__, in_flight=IN_FLIGHT, requests=len(made))

@@ -71,7 +71,7 @@ def _commit(stack: Stack, groups: list[str], topic: str, queues: int) -> None:
         )
         for number, group in enumerate(groups)
     ]
-    _ask(stack, made, in_flight=IN_FLIGHT)
+    _send_frames(stack, made, in_flight=IN_FLIGHT)
     made = [
         frames.frame(
             RequestCode.UPDATE_CONSUMER_OFFSET,
@@ -81,10 +81,10 @@ def _commit(stack: Stack, groups: list[str], topic: str, queues: int) -> None:
         for number, group in enumerate(groups)
         for queue in range(queues)
     ]
-    _ask(stack, made, in_flight=IN_FLIGHT * 8)
+    _send_frames(stack, made, in_flight=IN_FLIGHT * 8)
 
 
-def _ask(stack: Stack, made: list[bytes], *, in_flight: int) -> None:
+def _send_frames(stack: Stack, made: list[bytes], *, in_flight: int) -> None:
     result = uvloop.run(frames_closed_loop(_broker(stack), made.__getitem__, in_flight=in_flight, requests=len(made)))
     assert result.failures == 0, f"{result.failures} of {result.requests} requests failed"
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from gantry.model.laghistory import WRITTEN_EVERY, Seen, add_up, choose_step
+from gantry.model.laghistory import WRITTEN_EVERY, LagSample, add_up, choose_step
 from gantry.model.sampleblock import Kind, Pair
 from spark.lagblocks import UNKNOWN, BlockContent, Longs
 from spark.lagsamples import read_blocks
@@ -64,17 +64,19 @@ def read_history(
     # Most periods are so long that points are as far apart as the blocks of all groups. Then the many blocks in between
     # need not be read, except those after the last block of all groups.
     recent = until - WRITTEN_EVERY
-    seen, moved = _read(connection, [(since, recent - _MICROSECOND, Kind.STATE), (recent, until, Kind.CHANGES)], wanted)
-    first = min((found[0].sampled_at for found in seen.values()), default=until - WRITTEN_EVERY)
+    by_pair, moved = _read(
+        connection, [(since, recent - _MICROSECOND, Kind.STATE), (recent, until, Kind.CHANGES)], wanted
+    )
+    first = min((found[0].sampled_at for found in by_pair.values()), default=until - WRITTEN_EVERY)
     old = _read_old(connection, since, first, wanted)
     step = choose_step(until - min([first, *(found[0].sampled_at for found in old.values())]))
     if step < WRITTEN_EVERY and _are_few(connection, first, until):
-        seen, moved = _read(connection, [(first, until, Kind.CHANGES)], wanted)
+        by_pair, moved = _read(connection, [(first, until, Kind.CHANGES)], wanted)
     for pair, found in old.items():
-        seen[pair] = found + seen.get(pair, [])
-    for group, topic in sorted(seen):
+        by_pair[pair] = found + by_pair.get(pair, [])
+    for group, topic in sorted(by_pair):
         moves = deque(moved.get((group, topic), ()))
-        for point in add_up(seen[group, topic], step=step, until=until):
+        for point in add_up(by_pair[group, topic], step=step, until=until):
             is_moved = False
             while moves and moves[0] <= point.at:
                 moves.popleft()
@@ -91,7 +93,7 @@ def _are_few(connection: Connection, since: datetime, until: datetime) -> bool:
 
 def _read(
     connection: Connection, parts: Sequence[tuple[datetime, datetime, Kind]], wanted: Container[object]
-) -> tuple[dict[tuple[str, str], list[Seen]], dict[tuple[str, str], list[datetime]]]:
+) -> tuple[dict[tuple[str, str], list[LagSample]], dict[tuple[str, str], list[datetime]]]:
     """Return the samples of each pair by time, and the times at which offsets moved without consumption (were_moved).
 
     Args:
@@ -99,7 +101,7 @@ def _read(
         parts: Periods, one after the other, each with the lowest kind of the blocks to read.
         wanted: The pairs to read.
     """
-    seen: dict[tuple[str, str], list[Seen]] = {}
+    by_pair: dict[tuple[str, str], list[LagSample]] = {}
     moved: dict[tuple[str, str], list[datetime]] = {}
     before: dict[tuple[str, Pair], QueueOffsets] = {}
     for broker, content in _blocks(connection, parts, wanted):
@@ -107,12 +109,12 @@ def _read(
         for (group, topic), lag, first_ms, now in _lags(content):
             assert group is not None
             first_at = None if first_ms == UNKNOWN else _EPOCH + timedelta(milliseconds=first_ms)
-            seen.setdefault((group, topic), []).append(Seen(at, broker, lag, first_at))
+            by_pair.setdefault((group, topic), []).append(LagSample(at, broker, lag, first_at))
             last = before.get((broker, (group, topic)))
             before[broker, (group, topic)] = now
             if last is not None and were_moved(last, now):
                 moved.setdefault((group, topic), []).append(at)
-    by_time = {pair: sorted(found, key=lambda one: one.sampled_at) for pair, found in seen.items()}
+    by_time = {pair: sorted(found, key=lambda one: one.sampled_at) for pair, found in by_pair.items()}
     return by_time, {pair: sorted(found) for pair, found in moved.items()}
 
 
@@ -147,7 +149,7 @@ def were_moved(last: QueueOffsets, now: QueueOffsets) -> bool:
 
 def _read_old(
     connection: Connection, since: datetime, until: datetime, wanted: Collection[tuple[str, str]]
-) -> dict[tuple[str, str], list[Seen]]:
+) -> dict[tuple[str, str], list[LagSample]]:
     """Return the samples that gateways before migration 0016 wrote, by time."""
     table = read_old_samples(connection, since=since, until=until, groups=[group for group, _ in wanted])
     samples: dict[tuple[datetime, str, str, str], int | None] = {}
@@ -159,10 +161,10 @@ def _read_old(
             before = samples.get(key, 0)
             is_known = before is not None and (committed is not None or low == high)
             samples[key] = before + max(0, high - max(committed or 0, low)) if is_known else None
-    seen: dict[tuple[str, str], list[Seen]] = {}
+    by_pair: dict[tuple[str, str], list[LagSample]] = {}
     for at, group, topic, broker in sorted(samples):
-        seen.setdefault((group, topic), []).append(Seen(at, broker, samples[at, group, topic, broker]))
-    return seen
+        by_pair.setdefault((group, topic), []).append(LagSample(at, broker, samples[at, group, topic, broker]))
+    return by_pair
 
 
 def _lags(content: BlockContent) -> Iterator[tuple[Pair, int | None, int, QueueOffsets]]:

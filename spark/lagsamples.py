@@ -75,7 +75,7 @@ _SLACK: Final = timedelta(seconds=1)
 longer."""
 
 
-class Round(NamedTuple):
+class SamplingRound(NamedTuple):
     """A look of the sampler at all brokers: its start, its length, and the brokers that did not answer."""
 
     began_at: datetime
@@ -137,7 +137,7 @@ def read_samples(
         return table  # Rows are left out, and something may have moved in them. So `looked_at` stays null.
     stretch = sql.SQL("sampled_at BETWEEN {} AND {}").format(sql.Literal(begin), sql.Literal(until))
     rounds = connection.execute(sql.SQL(_ROUNDS).format(stretch)).fetchall()
-    return with_looked_at(table, [Round(*found) for found in rounds])
+    return with_looked_at(table, [SamplingRound(*found) for found in rounds])
 
 
 @contextmanager
@@ -279,7 +279,7 @@ def to_table(blocks: Iterable[BrokerBlock]) -> pa.Table:
     return pa.Table.from_batches(batches, schema=SCHEMA)
 
 
-def with_looked_at(table: pa.Table, rounds: Sequence[Round]) -> pa.Table:
+def with_looked_at(table: pa.Table, rounds: Sequence[SamplingRound]) -> pa.Table:
     """Set `looked_at`: the start of the round before a row's round, if the row's broker answered in that round.
 
     Args:
@@ -325,7 +325,7 @@ def last_looked_at(
     stretch = sql.SQL("sampled_at BETWEEN {} AND {}").format(
         sql.Literal(min(read_at.values()) - WRITTEN_EVERY), sql.Literal(max(read_at.values()) - gap)
     )
-    rounds = [Round(*found) for found in connection.execute(sql.SQL(_ROUNDS).format(stretch)).fetchall()]
+    rounds = [SamplingRound(*found) for found in connection.execute(sql.SQL(_ROUNDS).format(stretch)).fetchall()]
     found: dict[str, datetime] = {}
     for broker, at in read_at.items():
         seen = (one.began_at for one in rounds if one.began_at <= at - gap and broker not in one.missing)

@@ -24,8 +24,8 @@ CODEC_MODULES = ("gantry/remoting/", "gantry/storeformat/", "gantry/model/record
 NAMELESS = frozenset({"utils", "util", "common", "helpers", "helper", "misc", "base", "manager"})
 RUNTIME = "gantry/runtime/"
 # The command line and the first module of a service use the operating system directly.
-DOORS = (RUNTIME, "gantry/cli/")
-DOOR_MODULES = ("__main__.py", "bootstrap.py")
+BYPASS_FOLDERS = (RUNTIME, "gantry/cli/")
+BYPASS_MODULES = ("__main__.py", "bootstrap.py")
 
 BANNED_CALLS = {
     "time.time": "take a Clock",
@@ -85,19 +85,19 @@ def init_modules(source: Source) -> Iterator[Finding]:
             yield Finding(source.path, node.lineno, "init-module", "only a docstring and re-exports belong here")
 
 
-def outside_doors(source: Source) -> Iterator[Finding]:
+def runtime_bypasses(source: Source) -> Iterator[Finding]:
     """Report time, files, randomness and tasks that do not come from gantry.runtime."""
-    if not source.is_shipped or source.path.startswith(DOORS) or source.path.endswith(DOOR_MODULES):
+    if not source.is_shipped or source.path.startswith(BYPASS_FOLDERS) or source.path.endswith(BYPASS_MODULES):
         return
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Call):
             name = _dotted(node.func)
             if name in BANNED_CALLS:
-                yield Finding(source.path, node.lineno, "outside-door", f"{name}: {BANNED_CALLS[name]}")
+                yield Finding(source.path, node.lineno, "runtime-bypass", f"{name}: {BANNED_CALLS[name]}")
         imported = _imported(node)
         if imported in BANNED_MODULES:
             assert isinstance(node, ast.stmt)
-            yield Finding(source.path, node.lineno, "outside-door", f"import {imported}: {BANNED_MODULES[imported]}")
+            yield Finding(source.path, node.lineno, "runtime-bypass", f"import {imported}: {BANNED_MODULES[imported]}")
 
 
 def broad_except(source: Source) -> Iterator[Finding]:
@@ -144,7 +144,7 @@ RULES: tuple[Callable[[Source], Iterator[Finding]], ...] = (
     sizes,
     names,
     init_modules,
-    outside_doors,
+    runtime_bypasses,
     broad_except,
     mocks,
     text_rules,

@@ -112,7 +112,7 @@ class Backlog:
         _check("count", count, 1, UNITS_MAX)
         address = await self._engine.queue_address(queue, broker_id=0)
         header = UnitsHeader(topic=queue.topic, queue_id=queue.queue_id, offset=offset, max_units=count)
-        response = await self._ask(address, RequestCode.GANTRY_UNITS, header)
+        response = await self._call(address, RequestCode.GANTRY_UNITS, header)
         answer = read_header(UnitsResponseHeader, response, address)
         rows = response.body_bytes
         if len(rows) != (answer.next_offset - answer.first_offset) * UNIT_ROW_BYTES or answer.first_offset < offset:
@@ -140,7 +140,7 @@ class Backlog:
     async def committed_offsets(self, broker: str) -> dict[str, dict[str, dict[int, int]]]:
         """Return the committed offsets of all groups: group → topic → queue id → offset."""
         address = await self._master(broker)
-        response = await self._ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET)
+        response = await self._call(address, RequestCode.GET_ALL_CONSUMER_OFFSET)
         groups: dict[str, dict[str, dict[int, int]]] = {}
         for key, queues in read_body(ConsumerOffsetWrapper.decode, response, address).offset_table.items():
             topic, _, group = key.partition("@")
@@ -161,13 +161,13 @@ class Backlog:
         """
         try:
             header = QueueStatesHeader(topic=topic, consumer_group=group)
-            response = await self._ask(address, RequestCode.GANTRY_QUEUE_STATES, header)
+            response = await self._call(address, RequestCode.GANTRY_QUEUE_STATES, header)
         except NotServedError:
             return await self._foreign_states(address, topic, group)
         return read_body(QueueStates.decode, response, address).queues
 
     async def _foreign_states(self, address: str, topic: str, group: str | None) -> list[QueueState]:
-        response = await self._ask(address, RequestCode.GET_TOPIC_STATS_INFO, GetTopicStatsHeader(topic=topic))
+        response = await self._call(address, RequestCode.GET_TOPIC_STATS_INFO, GetTopicStatsHeader(topic=topic))
         table = read_body(TopicStatsTable.decode, response, address).offset_table
         return [
             QueueState(
@@ -185,7 +185,7 @@ class Backlog:
         found: list[FirstUnconsumed | None] = [None] * len(queries)
         waiting = list(enumerate(queries))
         for _ in range(HEAD_ROUNDS_MAX):
-            answer = await self._ask_once(address, [query for _, query in waiting])
+            answer = await self._query_first_unconsumed(address, [query for _, query in waiting])
             again: list[tuple[int, FirstUnconsumedQuery]] = []
             for (index, query), bean in zip(waiting, answer.heads, strict=True):
                 found[index] = _to_head(bean, answer.now_ms)
@@ -203,7 +203,9 @@ class Backlog:
             )
         return [one for one in found if one is not None]
 
-    async def _ask_once(self, address: str, queries: Sequence[FirstUnconsumedQuery]) -> FirstUnconsumedResults:
+    async def _query_first_unconsumed(
+        self, address: str, queries: Sequence[FirstUnconsumedQuery]
+    ) -> FirstUnconsumedResults:
         beans = [
             FirstUnconsumedQueryBean(
                 topic=query.topic,
@@ -213,7 +215,7 @@ class Backlog:
             )
             for query in queries
         ]
-        response = await self._ask(
+        response = await self._call(
             address, RequestCode.GANTRY_FIRST_UNCONSUMED, body=FirstUnconsumedQueries(queries=beans).encode()
         )
         answer = read_body(FirstUnconsumedResults.decode, response, address)
@@ -221,7 +223,7 @@ class Backlog:
             raise _unreadable(address, f"{len(answer.heads)} results for {len(queries)} queries")
         return answer
 
-    async def _ask(
+    async def _call(
         self, address: str, code: int, header: EncodableHeader | None = None, *, body: bytes | None = None
     ) -> RemotingCommand:
         try:

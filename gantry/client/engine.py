@@ -27,7 +27,7 @@ from gantry.remoting.errors import RequestFailedError
 from gantry.remoting.headers.client import NotifyConsumerIdsChangedHeader
 from gantry.runtime.clock import Clock
 from gantry.runtime.rng import Rng
-from gantry.runtime.tasks import TaskBag, TaskScope
+from gantry.runtime.tasks import TaskScope, TaskSet
 from gantry.runtime.telemetry import logger
 
 log = logger("client.engine")
@@ -83,7 +83,7 @@ class ClientEngine:
         salt = rng.below(1 << 32)
         self.client_id = f"{settings.client_ip}@{settings.instance_name or f'{process_id}#{salt:08x}'}"
         self.unique_keys = UniqueKeyGenerator(clock, settings.client_ip, process_id, salt)
-        self.tasks = TaskBag("client", _log_failure)
+        self.tasks = TaskSet("client", _log_failure)
         self.name_servers = NameServers(settings.namesrv, self._call_namesrv, rng.below)
         self.heartbeats = Heartbeats(self._invoke_heartbeat, self.brokers, interval_ms=settings.heartbeat_interval_ms)
         self.routes = Routes(

@@ -28,7 +28,7 @@ from gantry.remoting.bodies.route import ClusterInfo, TopicRouteData
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.headers.namesrv import GetRouteInfoHeader
 from gantry.runtime.clock import Clock
-from gantry.runtime.tasks import TaskBag
+from gantry.runtime.tasks import TaskSet
 from gantry.runtime.telemetry import logger
 
 log = logger("client.routes")
@@ -48,7 +48,7 @@ class Routes:
     def __init__(
         self,
         name_servers: NameServers,
-        tasks: TaskBag,
+        tasks: TaskSet,
         *,
         clock: Clock,
         interval_ms: int,
@@ -139,7 +139,7 @@ class Routes:
 
     async def _load_once(self, topic: str) -> TopicEntry | ClientError:
         try:
-            route = await self._ask(topic)
+            route = await self._request_route(topic)
             known = dict(self.cache.brokers)
             gone = await self._without_topic(self.cache.missing_sets(topic, route), self._clock.monotonic_ms())
             entry = self.cache.update(topic, route, gone=gone, now_ms=self._clock.monotonic_ms())
@@ -151,7 +151,7 @@ class Routes:
             self._on_brokers_changed()
         return entry
 
-    async def _ask(self, topic: str) -> TopicRoute:
+    async def _request_route(self, topic: str) -> TopicRoute:
         header = GetRouteInfoHeader(topic=topic, accept_standard_json_only=True)
         try:
             response = await self._name_servers.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)

@@ -44,7 +44,7 @@ from gantry.http.streamframes import (
 )
 from gantry.http.subscription import Subscription, subscribe_request
 from gantry.runtime.rng import Rng
-from gantry.runtime.tasks import TaskBag
+from gantry.runtime.tasks import TaskSet
 
 TIMEOUT_MS: Final = 10_000
 
@@ -108,7 +108,7 @@ class StreamClient:
         self._acks: dict[str, list[str]] = {}
         self._closing = False
         self._ended: GantryError | None = None
-        self._tasks = TaskBag("stream", self._task_failed)
+        self._tasks = TaskSet("stream", self._task_failed)
         self.welcome: Welcome | None = None
         self.connections_count = 0
 

@@ -156,22 +156,22 @@ class Subscription:
 
     async def add_credit(self, *, messages: int = 0, size_bytes: int = 0) -> Credit:
         """Let the gateway send more, and return its credit now."""
-        state: State = await self._ask("credit", messages=messages, bytes=size_bytes)
+        state: State = await self._send_frame("credit", messages=messages, bytes=size_bytes)
         return state.credit
 
     async def pause(self) -> None:
         """Stop the gateway from sending until `resume`."""
-        await self._ask("pause")
+        await self._send_frame("pause")
 
     async def resume(self) -> None:
         """End a pause."""
-        await self._ask("resume")
+        await self._send_frame("resume")
 
     async def unsubscribe(self) -> None:
         """End the subscription. Unacknowledged messages go to other members of the group."""
         if self.name is not None:
             await self._connection.flush()
-            await self._ask("unsubscribe")
+            await self._send_frame("unsubscribe")
         self._connection.forget(self)
         self.end(None)
 
@@ -208,5 +208,5 @@ class Subscription:
         self._news.set()
         self._was_assigned.set()
 
-    async def _ask(self, kind: str, **fields: Any) -> Any:
+    async def _send_frame(self, kind: str, **fields: Any) -> Any:
         return await self._connection.ask({"type": kind, "subscription": self.name or "", **fields})

@@ -19,7 +19,7 @@ KEEPS_UP_S: Final = 10.0
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Seen(NamedTuple):
+class LagSample(NamedTuple):
     """A sample of a group and topic on one broker.
 
     Attributes:
@@ -54,18 +54,18 @@ def choose_step(span: timedelta) -> timedelta:
     return next((step for step in STEPS if span <= step * POINTS_MAX), STEPS[-1])
 
 
-def add_up(seen: Iterable[Seen], *, step: timedelta, until: datetime) -> Iterator[LagPoint]:
+def add_up(samples: Iterable[LagSample], *, step: timedelta, until: datetime) -> Iterator[LagPoint]:
     """Yield the lag of all brokers for each step from the first sample to `until`.
 
     Args:
-        seen: Samples, sorted by time. If a broker has several samples in a step, the last one is used.
+        samples: Samples, sorted by time. If a broker has several samples in a step, the last one is used.
         step: The length of a step. Steps start at multiples of this length since 1970.
         until: The end of the period.
     """
-    of_steps: dict[int, list[Seen]] = {}
-    for one in seen:
+    of_steps: dict[int, list[LagSample]] = {}
+    for one in samples:
         of_steps.setdefault((one.sampled_at - _EPOCH) // step, []).append(one)
-    state: Mapping[str, Seen] = {}
+    state: Mapping[str, LagSample] = {}
     for number in range(min(of_steps, default=0), (until - _EPOCH) // step + 1 if of_steps else 0):
         new = of_steps.get(number, [])
         at = max([one.sampled_at for one in new], default=min(_EPOCH + (number + 1) * step, until))
@@ -75,15 +75,15 @@ def add_up(seen: Iterable[Seen], *, step: timedelta, until: datetime) -> Iterato
             yield _point(at, list(state.values()))
 
 
-def _point(at: datetime, seen: Sequence[Seen]) -> LagPoint:
-    lags = [one.lag for one in seen]
+def _point(at: datetime, samples: Sequence[LagSample]) -> LagPoint:
+    lags = [one.lag for one in samples]
     known = [lag for lag in lags if lag is not None]
     lag = sum(known) if len(known) == len(lags) else None
     if lag == 0:
         return LagPoint(at, 0, 0.0)
     # If the oldest message of a broker with a lag is unknown, it may be the oldest message of all.
-    is_known = all(one.first_at is not None or one.lag == 0 for one in seen)
-    waiting = [(at - one.first_at).total_seconds() for one in seen if one.first_at is not None and one.lag != 0]
+    is_known = all(one.first_at is not None or one.lag == 0 for one in samples)
+    waiting = [(at - one.first_at).total_seconds() for one in samples if one.first_at is not None and one.lag != 0]
     return LagPoint(at, lag, max(0.0, *waiting) if is_known and waiting else None)
 
 

@@ -90,13 +90,13 @@ async def wait_for_event(event: asyncio.Event, timeout_s: float) -> bool:
     return True
 
 
-class TaskBag:
+class TaskSet:
     """The owner of short tasks that are independent of each other, such as the requests of a server.
 
-    A coroutine must handle its own errors. If it still ends with an exception, this is a bug, and the bag calls
+    A coroutine must handle its own errors. If it still ends with an exception, this is a bug, and the set calls
     `on_failure` with the exception.
 
-    Concurrency: only the thread of the event loop uses a bag.
+    Concurrency: only the thread of the event loop uses a set.
     """
 
     def __init__(self, name: str, on_failure: Callable[[BaseException], None]) -> None:

@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from gantry.runtime.files import FileSystem
-from gantry.runtime.tasks import TaskBag
+from gantry.runtime.tasks import TaskSet
 from gantry.runtime.telemetry import logger
 from gantry.runtime.workers import Worker
 from services.broker.store.files.coldreads import ColdRead
@@ -105,7 +105,7 @@ class ColdReader:
         self._queues: dict[Any, deque[_Job]] = {}
         self._busy: set[Any] = set()
         self._is_closed = False
-        self._tasks = TaskBag("cold-read", _report)
+        self._tasks = TaskSet("cold-read", _report)
         self.waiting_count = 0
         self.reads = 0
         self.read_bytes = 0

@@ -141,7 +141,9 @@ class BrokerCollector(Collector):
         yield self._gauge("gantry_broker_store_lost_bytes", "Bytes found damaged at start.", state.lost_bytes)
         yield self._counter("gantry_broker_store_damaged_reads", "Damaged records met by readers.", state.damaged_reads)
         yield self._gauge("gantry_broker_store_skipped_units", "Queue offsets lost to damage.", state.skipped_units)
-        yield self._gauge("gantry_broker_store_hanged_files", "Removed files still being read.", state.hanged_files)
+        yield self._gauge(
+            "gantry_broker_store_hanged_files", "Removed files still being read.", state.removed_files_in_use
+        )
 
         cold = self._cold
         yield self._counter("gantry_broker_cold_reads", "Reads that waited for the disk, in threads.", cold.reads)

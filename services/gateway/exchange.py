@@ -16,7 +16,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from gantry.runtime.telemetry import logger
-from services.gateway.asgi.answer import REST, Headers
+from services.gateway.asgi.answer import BODY_PARTS, Headers
 from services.gateway.errors import ProblemError
 
 log = logger("gateway.exchange")
@@ -195,7 +195,7 @@ class Exchange:
         if more or self._left_bytes is not None:
             self._write_piece(self._start["status"], self._start["headers"], body, is_last=not more)
         else:
-            self._answer(self._start["status"], self._start["headers"], body, message.pop(REST, ()))
+            self._answer(self._start["status"], self._start["headers"], body, message.pop(BODY_PARTS, ()))
         if flow.write_paused:
             await flow.drain()
 

@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gantry.runtime.clock import Clock
 from gantry.runtime.telemetry import logger
-from services.gateway.asgi.answer import REST, Answer, Headers, problem_answer
+from services.gateway.asgi.answer import BODY_PARTS, Answer, Headers, problem_answer
 from services.gateway.asgi.call import CALL, Call, ClientGoneError
 from services.gateway.asgi.gate import Gate
 from services.gateway.asgi.operation import Operation
@@ -122,7 +122,7 @@ class RequestMiddleware:
             self._begin(call, started_ms, message["status"])
             message["headers"] = [*message["headers"], *self._headers(call)]
         else:
-            call.sent_bytes += len(message.get("body", b"")) + sum(map(len, message.get(REST, ())))
+            call.sent_bytes += len(message.get("body", b"")) + sum(map(len, message.get(BODY_PARTS, ())))
         await send(message)
 
     def _begin(self, call: Call, started_ms: int, status: int) -> None:

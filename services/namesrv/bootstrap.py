@@ -18,7 +18,7 @@ from gantry.runtime.hostport import is_loopback
 from gantry.runtime.lifecycle import Lifecycle
 from gantry.runtime.metrics import MetricsServer, choose_metrics_port, start_metrics_server
 from gantry.runtime.osfilesystem import OsFileSystem
-from gantry.runtime.tasks import TaskBag
+from gantry.runtime.tasks import TaskSet
 from gantry.runtime.telemetry import logger
 from services.namesrv.errors import RefusedError
 from services.namesrv.kvconfig import KvConfig, load_table
@@ -66,13 +66,13 @@ async def _run(settings: NamesrvSettings, lifecycle: Lifecycle, files: FileSyste
         raise StartupError(f"{settings.changes_file}: {error}; correct or remove the file") from None
 
     client = RemotingClient(clock=clock, name="namesrv")
-    bag = TaskBag("namesrv.notify", lambda error: log.error("a notification task failed", exc_info=error))
+    tasks = TaskSet("namesrv.notify", lambda error: log.error("a notification task failed", exc_info=error))
     processor = Processor(
         settings,
         RouteTable(brokers_max=settings.brokers_max, topics_max=settings.topics_max),
         KvConfig(load_table(files, settings.kv_config_file), _saver(lifecycle, files, settings.kv_config_file)),
         clock=clock,
-        notify=lambda address, command: _notify(bag, client, address, command),
+        notify=lambda address, command: _notify(tasks, client, address, command),
         save_changes=_saver(lifecycle, files, settings.changes_file),
         changes=changes,
     )
@@ -91,7 +91,7 @@ async def _run(settings: NamesrvSettings, lifecycle: Lifecycle, files: FileSyste
         await lifecycle.wait_for_stop()
     finally:
         await server.stop(drain_ms=settings.drain_timeout_ms)
-        await bag.cancel()
+        await tasks.cancel()
         await client.close()
         if metrics is not None:
             await lifecycle.scope.in_thread("metrics", metrics.stop)
@@ -134,14 +134,14 @@ async def _scan(processor: Processor) -> None:
         processor.expire()
 
 
-def _notify(bag: TaskBag, client: RemotingClient, address: str, command: RemotingCommand) -> None:
+def _notify(tasks: TaskSet, client: RemotingClient, address: str, command: RemotingCommand) -> None:
     async def send() -> None:
         try:
             await client.invoke_one_way(address, command, timeout_ms=_NOTIFY_TIMEOUT_MS)
         except RemotingError as error:
             log.warning("a broker could not be notified", address=address, code=command.code, error=str(error))
 
-    bag.spawn(send())
+    tasks.spawn(send())
 
 
 def _saver(lifecycle: Lifecycle, files: FileSystem, path: str) -> Save:

@@ -2,7 +2,7 @@
 
 from spark.page.backlogpage import BACKLOG_PAGE as BACKLOG_PAGE
 from spark.page.chart import prepare_drawing as prepare_drawing
-from spark.page.folds import charted_pairs as charted_pairs
+from spark.page.combinedrows import charted_pairs as charted_pairs
 from spark.page.lagpage import LAG_PAGE as LAG_PAGE
 from spark.page.page import Page as Page
 from spark.page.render import render as render

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from spark.page.bars import Bar, bars
-from spark.page.chart import SMALL, Drawer
+from spark.page.chart import SMALL, ChartRenderer
 from spark.page.formatting import count, number, plural, size, unknown
 from spark.page.markup import Content, Html, el
 from spark.page.page import Page, PageData
@@ -89,12 +89,14 @@ def backlog_body(data: PageData) -> tuple[Html, Html]:
     if lost:
         lead += f" The size of {plural(lost, 'more backlog')} is unknown."
     head = el("div", el("p", headline, class_="headline"), el("p", lead, class_="lead"))
-    drawer = Drawer()
-    shown = backlogs[:CHARTED_MAX]
-    sections = [_backlog(drawer, item, f"b{at}") for at, item in enumerate(shown, start=1)]
-    left = len(backlogs) - len(shown)
+    renderer = ChartRenderer()
+    charted = backlogs[:CHARTED_MAX]
+    sections = [_backlog(renderer, item, f"b{at}") for at, item in enumerate(charted, start=1)]
+    left = len(backlogs) - len(charted)
     note = el("p", f"The {left:,} smaller ones are in the table only.", class_="note") if left else None
-    return head, el("div", _overview(backlogs, len(shown)), el("section", el("h2", "What is in them"), sections, note))
+    return head, el(
+        "div", _overview(backlogs, len(charted)), el("section", el("h2", "What is in them"), sections, note)
+    )
 
 
 def _read(rows: Iterable[Mapping[str, Any]]) -> list[Backlog]:
@@ -149,12 +151,12 @@ def _row(item: Backlog, anchor: str | None) -> Html:
     )
 
 
-def _backlog(drawer: Drawer, item: Backlog, anchor: str) -> Html:
+def _backlog(renderer: ChartRenderer, item: Backlog, anchor: str) -> Html:
     total = (
         unknown("not every queue could be read") if item.messages is None else plural(round(item.messages), "message")
     )
     octets = None if item.octets is None else f", {size(item.octets)} of bodies"
-    figures = [_figure(drawer, item, section) for section in _SECTIONS if item.sections.get(section)]
+    figures = [_figure(renderer, item, section) for section in _SECTIONS if item.sections.get(section)]
     return el(
         "section",
         el("h3", el("bdi", item.group), el("span", el("bdi", item.topic), class_="topicname")),
@@ -165,13 +167,15 @@ def _backlog(drawer: Drawer, item: Backlog, anchor: str) -> Html:
     )
 
 
-def _figure(drawer: Drawer, item: Backlog, section: str) -> Html:
+def _figure(renderer: ChartRenderer, item: Backlog, section: str) -> Html:
     title, column, by_bound = _SECTIONS[section]
     buckets = sorted(item.sections[section], key=_by_bound if by_bound else _by_messages)
-    shown = buckets if by_bound else buckets[:BARS_MAX]
-    more = f"The {len(shown)} largest of {len(buckets):,}." if len(shown) < len(buckets) else _skew(section, buckets)
-    items = [_bar(bucket) for bucket in shown]
-    return drawer.figure(
+    charted = buckets if by_bound else buckets[:BARS_MAX]
+    more = (
+        f"The {len(charted)} largest of {len(buckets):,}." if len(charted) < len(buckets) else _skew(section, buckets)
+    )
+    items = [_bar(bucket) for bucket in charted]
+    return renderer.figure(
         bars(items),
         title=title,
         note=more,
@@ -179,7 +183,7 @@ def _figure(drawer: Drawer, item: Backlog, section: str) -> Html:
         columns=(column, "Messages", "Bodies"),
         rows=[
             (bar.label, bar.value_text, "unknown" if bucket.octets is None else size(bucket.octets))
-            for bar, bucket in zip(items, shown, strict=True)
+            for bar, bucket in zip(items, charted, strict=True)
         ],
         widths=(SMALL,),
     )

@@ -54,7 +54,7 @@ def prepare_drawing() -> None:
     vl_convert.vegalite_to_svg({"mark": "point", "data": {"values": []}}, vl_version="6.4", allowed_base_urls=[])
 
 
-class Drawer:
+class ChartRenderer:
     """Draws the charts of one page, and numbers them, because ids must differ within a page."""
 
     def __init__(self) -> None:

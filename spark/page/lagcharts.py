@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from spark.page.bars import Bar, bars
-from spark.page.chart import NARROW, THIRD, Drawer
-from spark.page.folds import Fold
+from spark.page.chart import NARROW, THIRD, ChartRenderer
+from spark.page.combinedrows import CombinedRow
 from spark.page.formatting import count, duration, plural
 from spark.page.lagrows import LagRow
 from spark.page.markup import Html
@@ -26,15 +26,17 @@ _AGES: Final = (
 )
 
 
-def worst_figures(drawer: Drawer, folds: Sequence[Fold]) -> list[Html]:
-    """Return charts of the groups that are furthest behind, by messages and by time. `folds` has those not OK."""
+def worst_figures(renderer: ChartRenderer, combined: Sequence[CombinedRow]) -> list[Html]:
+    """Return charts of the groups that are furthest behind, by messages and by time. `combined` has those not OK."""
     return [
-        _worst(drawer, folds, title="Messages behind", column="lag_messages", show=messages),
-        _worst(drawer, folds, title="Time behind", column="lag_seconds", show=waited),
+        _worst(renderer, combined, title="Messages behind", column="lag_messages", show=messages),
+        _worst(renderer, combined, title="Time behind", column="lag_seconds", show=waited),
     ]
 
 
-def _worst(drawer: Drawer, folds: Sequence[Fold], *, title: str, column: str, show: Callable[[LagRow], str]) -> Html:
+def _worst(
+    renderer: ChartRenderer, combined: Sequence[CombinedRow], *, title: str, column: str, show: Callable[[LagRow], str]
+) -> Html:
     def value_of(row: LagRow) -> float | None:
         value: float | None = getattr(row, column)
         return value
@@ -44,29 +46,31 @@ def _worst(drawer: Drawer, folds: Sequence[Fold], *, title: str, column: str, sh
         # Unknown values come last, after 0.
         return -1.0 if value is None else value
 
-    ranked = sorted(((max(one.rows, key=rank), one) for one in folds), key=lambda found: rank(found[0]), reverse=True)
-    shown = ranked[:WORST_SHOWN]
+    ranked = sorted(
+        ((max(one.rows, key=rank), one) for one in combined), key=lambda found: rank(found[0]), reverse=True
+    )
+    charted = ranked[:WORST_SHOWN]
     lost = sum(value_of(row) is None for row, _ in ranked[WORST_SHOWN:])
     note = (
-        f"The first {len(shown)} of {len(folds):,}{f'; {lost:,} are unknown' if lost else ''}."
-        if len(ranked) > len(shown)
+        f"The first {len(charted)} of {len(combined):,}{f'; {lost:,} are unknown' if lost else ''}."
+        if len(ranked) > len(charted)
         else None
     )
-    items = [_bar(row, one, value_of(row), show(row)) for row, one in shown]
-    return drawer.figure(
+    items = [_bar(row, one, value_of(row), show(row)) for row, one in charted]
+    return renderer.figure(
         bars(items),
         title=title,
         description=_describe_bars(items),
         columns=("Group and topic", "Verdict", title),
         rows=[
-            (f"{row.group}{one.more} on {row.topic}", verdict_style(row.verdict)[2], show(row)) for row, one in shown
+            (f"{row.group}{one.more} on {row.topic}", verdict_style(row.verdict)[2], show(row)) for row, one in charted
         ],
         note=note,
         widths=(THIRD, NARROW),
     )
 
 
-def _bar(row: LagRow, one: Fold, value: float | None, value_text: str) -> Bar:
+def _bar(row: LagRow, one: CombinedRow, value: float | None, value_text: str) -> Bar:
     colour, sign, _ = verdict_style(row.verdict)
     return Bar(f"{sign} {row.group}{one.more} · {row.topic}", value, value_text, colour)
 
@@ -85,7 +89,7 @@ def _describe_bars(items: Sequence[Bar]) -> str:
     return "; ".join(f"{item.label}: {item.value_text}" for item in items)
 
 
-def age_figure(drawer: Drawer, queues: Sequence[LagRow]) -> Html:
+def age_figure(renderer: ChartRenderer, queues: Sequence[LagRow]) -> Html:
     """Return a chart of the number of queues by the age of their first waiting message."""
     waiting = [row for row in queues if row.waits]
     known = [row.lag_seconds for row in waiting if row.lag_seconds is not None]
@@ -96,7 +100,7 @@ def age_figure(drawer: Drawer, queues: Sequence[LagRow]) -> Html:
     lost = len(waiting) - len(known)
     if lost:
         items.append(Bar("? age unknown", lost, plural(lost, "queue"), QUIET))
-    return drawer.figure(
+    return renderer.figure(
         bars(items),
         title="Age of the oldest message",
         note=f"{plural(len(waiting), 'queue')} with something waiting.",

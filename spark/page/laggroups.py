@@ -1,6 +1,6 @@
 """The details of groups in the lag report: verdict, cause, next step, numbers, and queues.
 
-Groups that are not OK have a section each. Groups that share a row of the table because they are equal (folds.py: same
+Groups that are not OK have a section each. Groups that share a row of the table because they are equal (combinedrows.py: same
 topic, same verdict, and many of them) share a section, which contains theirs. Groups that are OK share one closed
 section at the end of the page.
 """
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from spark.page.folds import Fold
+from spark.page.combinedrows import CombinedRow
 from spark.page.formatting import EMPTY_CELL, at, count, duration, moment, plural, rate, unknown
 from spark.page.laglines import drained_between
 from spark.page.lagrows import LagGroup, LagRow, LagTopic, Owner
@@ -27,7 +27,7 @@ QUEUES_MAX: Final = 128
 """The limit for the queues listed for one topic of a group, the worst ones."""
 MEMBERS_MAX: Final = 20
 """The limit for the groups whose details a shared section contains, the worst ones."""
-UNFOLDED_MAX: Final = 8
+OPEN_MAX: Final = 8
 """The number of sections that are open at first, those of the worst groups. A link from the table opens one of the
 others."""
 
@@ -41,32 +41,32 @@ def badge(row: LagRow) -> Html:
     return el("span", el("i", sign, aria_hidden="true"), words, class_=f"badge {_CLASSES[colour]}")
 
 
-def group_sections(groups: Sequence[LagGroup], folds: Sequence[Fold]) -> tuple[Content, Mapping[str, str]]:
+def group_sections(groups: Sequence[LagGroup], combined: Sequence[CombinedRow]) -> tuple[Content, Mapping[str, str]]:
     """Return the details of the groups that are not OK.
 
     Args:
         groups: The groups that are not OK, the worst first.
-        folds: The rows of the table. Groups that share a row there share a section here.
+        combined: The rows of the table. Groups that share a row there share a section here.
 
     Returns:
-        The section, None without groups; and the group → the id of its details, for each group that is shown. The
+        The section, None without groups; and the group → the id of its details, for each group that is fitting. The
         table links to these ids.
     """
     if not groups:
         return None, {}
-    folded = {row.group: one for one in folds if len(one.rows) > 1 for row in one.rows}
+    shared = {row.group: one for one in combined if len(one.rows) > 1 for row in one.rows}
     together: dict[int | str, list[LagGroup]] = {}
     for group in groups:
         # A group with several topics is in several rows, so it gets its own section.
-        one = folded.get(group.name) if len(group.topics) == 1 else None
+        one = shared.get(group.name) if len(group.topics) == 1 else None
         together.setdefault(group.name if one is None else id(one), []).append(group)
     ids = {group.name: f"g{position}" for position, group in enumerate(groups, start=1)}
-    parts = (_part(found, ids, unfolded=index < UNFOLDED_MAX) for index, found in enumerate(together.values()))
-    shown = within(parts, SECTIONS_BYTES_MAX)
-    kept, left = list(together.values())[: len(shown)], list(together.values())[len(shown) :]
+    parts = (_part(found, ids, is_open=index < OPEN_MAX) for index, found in enumerate(together.values()))
+    fitting = within(parts, SECTIONS_BYTES_MAX)
+    kept, left = list(together.values())[: len(fitting)], list(together.values())[len(fitting) :]
     anchors = {group.name: ids[group.name] for found in kept for group in found[:MEMBERS_MAX]}
     section = el(
-        "section", el("h2", "What is wrong, and what to do"), shown, _left_out([one for few in left for one in few])
+        "section", el("h2", "What is wrong, and what to do"), fitting, _left_out([one for few in left for one in few])
     )
     return section, anchors
 
@@ -80,15 +80,15 @@ def calm_groups(groups: Sequence[LagGroup]) -> Content:
            _facts(topic.row), _queues(topic), class_="topic")
         for group in groups for topic in group.topics
     )  # fmt: skip
-    shown = within(parts, CALM_BYTES_MAX)
-    left = sum(len(group.topics) for group in groups) - len(shown)
+    fitting = within(parts, CALM_BYTES_MAX)
+    left = sum(len(group.topics) for group in groups) - len(fitting)
     rest = (
         el("p", f"{plural(left, 'more row')} of groups that are OK are in the table above only.", class_="note")
         if left
         else None
     )
     title = f"{plural(len(groups), 'group')} with nothing to do"
-    return el("details", el("summary", title), shown, rest, class_="calm")
+    return el("details", el("summary", title), fitting, rest, class_="calm")
 
 
 def _left_out(groups: Sequence[LagGroup]) -> Content:
@@ -106,28 +106,28 @@ def _left_out(groups: Sequence[LagGroup]) -> Content:
     )
 
 
-def _part(groups: Sequence[LagGroup], ids: Mapping[str, str], *, unfolded: bool) -> Html:
+def _part(groups: Sequence[LagGroup], ids: Mapping[str, str], *, is_open: bool) -> Html:
     """Return the section of one group, or one section that contains the sections of equal groups."""
     if len(groups) == 1:
-        return _section(groups[0], ids[groups[0].name], unfolded=unfolded)
-    worst, shown = groups[0].worst, groups[:MEMBERS_MAX]
+        return _section(groups[0], ids[groups[0].name], is_open=is_open)
+    worst, listed = groups[0].worst, groups[:MEMBERS_MAX]
     title = el(
         "h3",
         el("span", f"{len(groups):,} groups"),
         el("span", el("bdi", worst.topic), class_="topicname"),
         badge(worst),
     )
-    inner = [_section(group, ids[group.name], unfolded=False) for group in shown]
-    left = len(groups) - len(shown)
+    inner = [_section(group, ids[group.name], is_open=False) for group in listed]
+    left = len(groups) - len(listed)
     more = None
     if left:
         command = "gantry report show lag_report --topic ", el("bdi", worst.topic)
         more = el("p", f"{plural(left, 'more group')}, none of them worse: ", el("code", command), class_="note")
     detail = el("p", "The worst, ", el("bdi", worst.group), f": {sentence(worst.cause)}") if worst.cause else None
-    return el("details", el("summary", title), detail, inner, more, class_="group many", open=unfolded)
+    return el("details", el("summary", title), detail, inner, more, class_="group many", open=is_open)
 
 
-def _section(group: LagGroup, anchor: str, *, unfolded: bool) -> Html:
+def _section(group: LagGroup, anchor: str, *, is_open: bool) -> Html:
     topics = [topic.row.topic for topic in group.topics]
     where = el("bdi", topics[0]) if len(topics) == 1 else plural(len(topics), "topic")
     title = el("h3", el("bdi", group.name), el("span", where, class_="topicname"), badge(group.worst))
@@ -137,7 +137,7 @@ def _section(group: LagGroup, anchor: str, *, unfolded: bool) -> Html:
     body = [el("div", name, _topic(topic), class_="topic") for name, topic in zip(named, group.topics, strict=True)]
     # A link opens the `details` element around its target, not one that is the target itself.
     return el(
-        "details", el("summary", title), el("div", body, id=anchor, class_="target"), class_="group", open=unfolded
+        "details", el("summary", title), el("div", body, id=anchor, class_="target"), class_="group", open=is_open
     )
 
 
@@ -188,7 +188,7 @@ TIMES: Final = "\N{MULTIPLICATION SIGN}"
 def _facts(row: LagRow) -> Html:
     """Return the numbers of a row, each with its name. An unknown one has its reason instead."""
     waits = row.waits
-    shown: list[tuple[str, Content]] = []
+    named_facts: list[tuple[str, Content]] = []
     unknowns: dict[str, list[str]] = {}
     for name, column, show, always in _FACTS:
         if not (waits or always) or (column == "drain_eta_s" and not row.matters):
@@ -198,15 +198,15 @@ def _facts(row: LagRow) -> Html:
             detail = drained_between(row) if column == "drain_eta_s" else ""
             if column == "retention_left_s" and value and row.evidence.get("retention_is_lower_bound"):
                 detail = "or later: its file is still being written"
-            shown.append((name, [show(value), el("span", f" ({detail})", class_="why") if detail else None]))
+            named_facts.append((name, [show(value), el("span", f" ({detail})", class_="why") if detail else None]))
         elif column == "drain_eta_s" and row.drains is False:
-            shown.append((name, "never, at these rates"))
+            named_facts.append((name, "never, at these rates"))
         elif column != "skew":
             unknowns.setdefault(row.reason(column), []).append(name)
     rest = []
     for reason, names in unknowns.items():
         if len(names) < ONE_REASON_MIN:
-            shown += [(name, unknown(reason)) for name in names]
+            named_facts += [(name, unknown(reason)) for name in names]
         else:
             listed = ", ".join(name.lower() for name in names)
             rest.append(
@@ -218,12 +218,14 @@ def _facts(row: LagRow) -> Html:
                 )
             )
     if row.waits and row.verdict != "OK":
-        shown.insert(2, ("Behind since", _since(row)))
+        named_facts.insert(2, ("Behind since", _since(row)))
     if row.top_tags:
-        shown.append(("Tags waiting first", _tags(row)))
+        named_facts.append(("Tags waiting first", _tags(row)))
     if row.owners:
-        shown.append(("Clients", _clients(row.owners)))
-    return join([el("dl", [el("div", el("dt", name), el("dd", value)) for name, value in shown], class_="facts"), rest])
+        named_facts.append(("Clients", _clients(row.owners)))
+    return join(
+        [el("dl", [el("div", el("dt", name), el("dd", value)) for name, value in named_facts], class_="facts"), rest]
+    )
 
 
 def _since(row: LagRow) -> Content:
@@ -236,7 +238,7 @@ def _since(row: LagRow) -> Content:
 
 def _clients(owners: Sequence[Owner]) -> Content:
     """Return the connected clients, each with its host and the number of queues that it reports."""
-    shown = [
+    items = [
         el(
             "li",
             el("bdi", one.client_id),
@@ -246,8 +248,8 @@ def _clients(owners: Sequence[Owner]) -> Content:
         )
         for one in owners[:CLIENTS_MAX]
     ]
-    left = len(owners) - len(shown)
-    return el("ul", shown, el("li", f"{left:,} more") if left else None, class_="clients")
+    left = len(owners) - len(items)
+    return el("ul", items, el("li", f"{left:,} more") if left else None, class_="clients")
 
 
 def _tags(row: LagRow) -> str:
@@ -261,12 +263,12 @@ def _queues(topic: LagTopic) -> Content:
     """Return a closed section with the table of the topic's queues; None if the report has none."""
     if not topic.queues:
         return None
-    shown = topic.queues[:QUEUES_MAX]
+    listed = topic.queues[:QUEUES_MAX]
     columns = ("Queue", "Verdict", "Messages", "Time behind", "In", "Out", "Deletion in", "Owner", "Note")
     texts = {"Verdict", "Owner", "Note"}
     head = el("tr", [el("th", name, scope="col", class_="text" if name in texts else None) for name in columns])
-    table = el("table", el("thead", head), el("tbody", [_queue(row) for row in shown]))
-    left = len(topic.queues) - len(shown)
+    table = el("table", el("thead", head), el("tbody", [_queue(row) for row in listed]))
+    left = len(topic.queues) - len(listed)
     more = el("p", f"{plural(left, 'more queue')}, none of them worse, are left out.", class_="note") if left else None
     words = plural(len(topic.queues), "queue")
     not_ok = sum(row.verdict != "OK" for row in topic.queues)

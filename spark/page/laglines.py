@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from spark.page.chart import NARROW, WIDE, Drawer
-from spark.page.folds import Fold
+from spark.page.chart import NARROW, WIDE, ChartRenderer
+from spark.page.combinedrows import CombinedRow
 from spark.page.formatting import at, count, duration, unknown
 from spark.page.lagrows import LagRow
 from spark.page.lines import behind_lines, lag_lines
@@ -30,10 +30,14 @@ def with_now(pasts: Mapping[tuple[str, str], LagSeries], rows: Sequence[LagRow])
 
 
 def line_figures(
-    drawer: Drawer, folds: Sequence[Fold], pasts: Mapping[tuple[str, str], LagSeries], *, now: datetime
+    renderer: ChartRenderer,
+    combined: Sequence[CombinedRow],
+    pasts: Mapping[tuple[str, str], LagSeries],
+    *,
+    now: datetime,
 ) -> list[Html]:
     """Return charts of lag with forecasts, each with a chart of time behind, for the first rows that have samples."""
-    there = [(one, past) for one in folds if (past := pasts.get((one.worst.group, one.worst.topic))) is not None]
+    there = [(one, past) for one in combined if (past := pasts.get((one.worst.group, one.worst.topic))) is not None]
     # A line at zero shows no more than the table does, and a single sample makes no line.
     charted = [(one, past) for one, past in there if len(past.lags) > 1 and any(lag != 0 for _, lag in past.lags)]
     if not charted:
@@ -41,30 +45,32 @@ def line_figures(
     charted = charted[:LINES_SHOWN]
     since = min(past.lags[0][0] for _, past in charted)
     until = max(now, *(past.lags[-1][0] for _, past in charted))
-    return [figure for one, past in charted for figure in _line_figures(drawer, one, past, since, until)]
+    return [figure for one, past in charted for figure in _line_figures(renderer, one, past, since, until)]
 
 
-def _line_figures(drawer: Drawer, one: Fold, past: LagSeries, since: datetime, until: datetime) -> list[Html]:
+def _line_figures(
+    renderer: ChartRenderer, one: CombinedRow, past: LagSeries, since: datetime, until: datetime
+) -> list[Html]:
     row, points = one.worst, past.lags
     predicted = forecast(points)
     band = _band(row, points[-1][0], horizon=(until - since) / 2)
     end = max([until, *(moment for moment, _, _ in band)])
     few = thinned(points)
     figures = [
-        drawer.figure(
+        renderer.figure(
             lag_lines(few, since=since, until=end, forecast=predicted, band=band),
             title=f"{row.group} · {row.topic}",
             description=_describe_line("Lag", row, points, count, " messages"),
             columns=("Time", "Messages behind"),
             rows=_numbers(few, count),
-            note=[_describe_fold(one), _describe_forecast(predicted, points), " ", drained_text(row)],
+            note=[_describe_combined(one), _describe_forecast(predicted, points), " ", drained_text(row)],
             widths=(WIDE, NARROW),
         )
     ]
     waited = thinned(past.waits)
     if sum(value is not None for _, value in waited) > 1:
         figures.append(
-            drawer.figure(
+            renderer.figure(
                 behind_lines(waited, since=since, until=end),
                 title=f"{row.group} · {row.topic}, time behind",
                 description=_describe_line("Time behind", row, past.waits, duration, ""),
@@ -77,7 +83,7 @@ def _line_figures(drawer: Drawer, one: Fold, past: LagSeries, since: datetime, u
     return figures
 
 
-def _describe_fold(one: Fold) -> str:
+def _describe_combined(one: CombinedRow) -> str:
     """Return a text that says which groups a line represents."""
     others = len(one.rows) - 1
     return f"The worst of {others + 1:,} groups of this topic. " if others else ""

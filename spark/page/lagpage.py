@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from spark.page.chart import Drawer
-from spark.page.folds import Fold, fold, to_chart
+from spark.page.chart import ChartRenderer
+from spark.page.combinedrows import CombinedRow, combine_rows, rows_to_chart
 from spark.page.formatting import count, duration
 from spark.page.lagcharts import age_figure, worst_figures
 from spark.page.laggroups import calm_groups, group_sections
@@ -26,14 +26,16 @@ def lag_body(data: PageData) -> tuple[Html, Html]:
     step = el("p", el("b", "What to do: "), summary.next_step, class_="do") if summary.next_step else None
     if not groups:
         return Html("".join(head)), el("p")
-    folds = fold(topics)
-    drawer = Drawer()
+    combined = combine_rows(topics)
+    renderer = ChartRenderer()
     # The details are made before the table, so that the table only links to details that exist.
-    sections, anchors = group_sections([group for group in groups if group.worst.verdict != "OK"], folds)
+    sections, anchors = group_sections([group for group in groups if group.worst.verdict != "OK"], combined)
     main = [
-        _charts(drawer, groups, [one for one in folds if one.worst.verdict not in {"OK", "IGNORED"}]),
-        _over_time(drawer, to_chart(folds), with_now(read_history(data.history), topics), now=data.generated_at),
-        lag_table(folds, groups=len(groups), anchors=anchors),
+        _charts(renderer, groups, [one for one in combined if one.worst.verdict not in {"OK", "IGNORED"}]),
+        _over_time(
+            renderer, rows_to_chart(combined), with_now(read_history(data.history), topics), now=data.generated_at
+        ),
+        lag_table(combined, groups=len(groups), anchors=anchors),
         sections,
         calm_groups([group for group in groups if group.worst.verdict == "OK"]),
     ]
@@ -70,25 +72,29 @@ def _tiles(groups: Sequence[LagGroup], topics: Sequence[LagRow]) -> Html:
     )
 
 
-def _charts(drawer: Drawer, groups: Sequence[LagGroup], attention: Sequence[Fold]) -> Content:
+def _charts(renderer: ChartRenderer, groups: Sequence[LagGroup], attention: Sequence[CombinedRow]) -> Content:
     behind = [one for one in attention if any(row.waits for row in one.rows)]
     if not behind:
         return None
     queues = [queue for group in groups for topic in group.topics for queue in topic.queues]
-    figures = worst_figures(drawer, behind)
+    figures = worst_figures(renderer, behind)
     if any(queue.waits for queue in queues):
-        figures.append(age_figure(drawer, queues))
+        figures.append(age_figure(renderer, queues))
     return el("section", el("h2", "The worst groups"), el("div", *figures, class_="figures three"))
 
 
 def _over_time(
-    drawer: Drawer, folds: Sequence[Fold], pasts: Mapping[tuple[str, str], LagSeries], *, now: datetime
+    renderer: ChartRenderer,
+    combined: Sequence[CombinedRow],
+    pasts: Mapping[tuple[str, str], LagSeries],
+    *,
+    now: datetime,
 ) -> Content:
     title = el("h2", "Lag over time, and forecast against actual")
-    figures = line_figures(drawer, folds, pasts, now=now)
+    figures = line_figures(renderer, combined, pasts, now=now)
     if figures:
         return el("section", title, legend(), el("div", *figures, class_="figures"))
-    if all(one.worst.verdict == "OK" for one in folds):
+    if all(one.worst.verdict == "OK" for one in combined):
         return None
     reason = (
         "There are no samples of these groups yet: they are taken every 15 s while a gateway runs with its database."

@@ -1,6 +1,6 @@
 """The table of the lag report: one row for each group and topic, the worst first.
 
-Equal rows (folds.py: same topic, same verdict, and many of them) share a row, which shows ranges. It opens to the rows
+Equal rows (combinedrows.py: same topic, same verdict, and many of them) share a row, which shows ranges. It opens to the rows
 of its groups.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from gantry.model.lag import severity
-from spark.page.folds import Fold
+from spark.page.combinedrows import CombinedRow
 from spark.page.formatting import EMPTY_CELL, count, duration, plural, rate
 from spark.page.laggroups import badge
 from spark.page.laglines import drained_between
@@ -25,17 +25,17 @@ MEMBERS_MAX: Final = 50
 T = TypeVar("T")
 
 
-def lag_table(folds: Sequence[Fold], *, groups: int, anchors: Mapping[str, str]) -> Html:
+def lag_table(combined: Sequence[CombinedRow], *, groups: int, anchors: Mapping[str, str]) -> Html:
     """Return the section with the table, and above it the number of rows for each verdict.
 
     Args:
-        folds: The rows of the table, the worst first; see folds.fold.
+        combined: The rows of the table, the worst first; see combinedrows.combine_rows.
         groups: The number of groups in the report.
         anchors: Group → the id of its details on this page. Groups without an id are not linked.
     """
-    rows = [row for one in folds for row in one.rows]
-    listed = within((_fold_rows(one, anchors) for one in folds), TABLE_BYTES_MAX)
-    left = sum(len(one.rows) for one in folds[len(listed) :])
+    rows = [row for one in combined for row in one.rows]
+    listed = within((_table_rows(one, anchors) for one in combined), TABLE_BYTES_MAX)
+    left = sum(len(one.rows) for one in combined[len(listed) :])
     rest = f"{left:,} more, none of them worse than the last one here, are left out." if left else None
     title = f"All {plural(groups, 'group')}" if groups > 1 else "The group"
     note = el("p", rest, class_="note") if rest else None
@@ -53,7 +53,7 @@ def _counts(rows: Sequence[LagRow]) -> Html:
     )
 
 
-def _fold_rows(one: Fold, anchors: Mapping[str, str]) -> Html:
+def _table_rows(one: CombinedRow, anchors: Mapping[str, str]) -> Html:
     """Return the row of a single group; or the shared row of equal groups, and one that opens to their own rows."""
     if len(one.rows) == 1:
         return _row(one.worst, anchors.get(one.worst.group))
@@ -106,14 +106,14 @@ def _name(row: LagRow, names: Content) -> Html:
     return el("div", el("span", badge(row), class_="slot"), el("div", names, class_="names"), class_="name")
 
 
-def _waiting(one: Fold) -> Fold:
+def _waiting(one: CombinedRow) -> CombinedRow:
     """Return the rows in which messages wait."""
-    return Fold(tuple(row for row in one.rows if row.waits))
+    return CombinedRow(tuple(row for row in one.rows if row.waits))
 
 
-def _drain_range(one: Fold) -> Content:
+def _drain_range(one: CombinedRow) -> Content:
     """Return the range of times until the backlogs are consumed, or how many rows never get there."""
-    matter = Fold(tuple(row for row in one.rows if row.matters))
+    matter = CombinedRow(tuple(row for row in one.rows if row.matters))
     if any(row.drains is False for row in matter.rows):
         never = sum(row.drains is False for row in matter.rows)
         return "never" if never == len(one.rows) else f"never: {never:,} of {len(one.rows):,}"
@@ -121,7 +121,11 @@ def _drain_range(one: Fold) -> Content:
 
 
 def _range(
-    one: Fold, value_of: Callable[[LagRow], float | None], show: Callable[[float], str], *, zero: str | None = None
+    one: CombinedRow,
+    value_of: Callable[[LagRow], float | None],
+    show: Callable[[float], str],
+    *,
+    zero: str | None = None,
 ) -> Content:
     """Return the smallest and the greatest known value, and the number of rows whose value is unknown.
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from spark.page.chart import Drawer
+from spark.page.chart import ChartRenderer
 from spark.page.flows import (
     UNITS,
     Flow,
@@ -73,11 +73,11 @@ def _tiles(flows: Mapping[str, Flow], into: Series, out: Series) -> Html:
 
 
 def _charts(ranked: Sequence[tuple[str, Flow]], into: Series, out: Series, *, unit: str) -> Html:
-    drawer, span = Drawer(), span_of([into, out])
-    figures = [_figure(drawer, "All topics" if len(ranked) > 1 else ranked[0][0], into, out, span=span, unit=unit)]
+    renderer, span = ChartRenderer(), span_of([into, out])
+    figures = [_figure(renderer, "All topics" if len(ranked) > 1 else ranked[0][0], into, out, span=span, unit=unit)]
     if len(ranked) > 1:
         figures += [
-            _figure(drawer, topic, flow.into, flow.out(), span=span, unit=unit)
+            _figure(renderer, topic, flow.into, flow.out(), span=span, unit=unit)
             for topic, flow in ranked[:TOPICS_CHARTED]
         ]
     span_name = "an hour" if unit == "hour" else f"a {unit}"
@@ -102,14 +102,14 @@ def _line(series: Series, step: timedelta, value: str) -> list[Point]:
 
 
 def _figure(
-    drawer: Drawer, title: str, into: Series, out: Series, *, span: tuple[datetime, datetime], unit: str
+    renderer: ChartRenderer, title: str, into: Series, out: Series, *, span: tuple[datetime, datetime], unit: str
 ) -> Html:
     step = UNITS[unit]
     peak = peak_of(into)
     sums = f"{count(sum_of(into))} in, {count(sum_of(out))} out"
     peak_text = f"; peak in {_rate(peak)}" if peak else ""
     moments = sorted({*into, *out})[-POINTS_MAX:]
-    return drawer.figure(
+    return renderer.figure(
         in_and_out(
             _line(into, step, "rate"), _line(out, step, "rate"), _line(into, step, "peak"), since=span[0], until=span[1]
         ),

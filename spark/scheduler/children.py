@@ -141,7 +141,7 @@ class Children:
     async def _make_ready(self, job: str) -> None:
         path = Path(self._settings.log_folder) / job / "ready.log"
         given = shared_arguments(self._settings, job)
-        worker = await self._ask_new(
+        worker = await self._start_with(
             "prepare a worker", lambda new: new.get_ready(job, given, path), path, READY_TIMEOUT_S
         )
         if worker is not None:
@@ -150,12 +150,12 @@ class Children:
 
     async def _record(self, folder: str) -> None:
         path = Path(self._settings.log_folder) / "class-archive.log"
-        worker = await self._ask_new("record classes", lambda new: new.record(folder, path), path, RECORD_TIMEOUT_S)
+        worker = await self._start_with("record classes", lambda new: new.record(folder, path), path, RECORD_TIMEOUT_S)
         if worker is not None:
             log.info("the archive of Spark's classes is ready", folder=folder)
             self._end(worker)
 
-    async def _ask_new(
+    async def _start_with(
         self, work: str, ask: Callable[[Worker], Coroutine[Any, Any, int | None]], path: Path, timeout_s: float
     ) -> Worker | None:
         """Return a new worker that has completed `ask`. On failure end it, log a warning, return None."""

@@ -84,7 +84,7 @@ class Worker:
             OSError: The log can't be written.
         """
         self.runs += 1
-        return await self._ask({"job": job, "arguments": list(arguments)}, log)
+        return await self._request({"job": job, "arguments": list(arguments)}, log)
 
     async def get_ready(self, job: str, arguments: Sequence[str], log: Path) -> int | None:
         """Let the worker open its Spark session and rehearse a job, so that the job's next run starts faster.
@@ -94,16 +94,16 @@ class Worker:
             arguments: The arguments that all runs of the job share.
             log: As for `do`, which also has the results and errors.
         """
-        return await self._ask({"ready_for": job, "arguments": list(arguments)}, log)
+        return await self._request({"ready_for": job, "arguments": list(arguments)}, log)
 
     async def record(self, folder: str, log: Path) -> int | None:
         """Let the worker make the archive of Spark's classes in a folder, if it is missing.
 
         Afterwards, end the worker: it can't execute runs. For `log`, results and errors see `do`.
         """
-        return await self._ask({"record": folder}, log)
+        return await self._request({"record": folder}, log)
 
-    async def _ask(self, request: Mapping[str, object], log: Path) -> int | None:
+    async def _request(self, request: Mapping[str, object], log: Path) -> int | None:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as log_file:
             self._log = log_file

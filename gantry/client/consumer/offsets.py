@@ -53,7 +53,7 @@ class Offsets:
     async def earliest_stored_at_ms(self, queue: MessageQueue) -> int | None:
         """Return the store time (wall ms) of the first readable message, or None for an empty queue."""
         header = GetEarliestStoreTimeHeader(topic=queue.topic, queue_id=queue.queue_id)
-        answer = await self._ask(TimestampResponseHeader, queue, RequestCode.GET_EARLIEST_MSG_STORETIME, header)
+        answer = await self._call(TimestampResponseHeader, queue, RequestCode.GET_EARLIEST_MSG_STORETIME, header)
         at_ms = answer.timestamp
         return None if at_ms < 0 else at_ms
 
@@ -87,8 +87,8 @@ class Offsets:
             await self._engine.call(address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
 
     async def _offset(self, queue: MessageQueue, code: int, header: EncodableHeader) -> int:
-        return (await self._ask(OffsetResponseHeader, queue, code, header)).offset
+        return (await self._call(OffsetResponseHeader, queue, code, header)).offset
 
-    async def _ask(self, kind: type[H], queue: MessageQueue, code: int, header: EncodableHeader) -> H:
+    async def _call(self, kind: type[H], queue: MessageQueue, code: int, header: EncodableHeader) -> H:
         address = await self._engine.queue_address(queue)
         return read_header(kind, await self._engine.call(address, code, header), address)

@@ -14,7 +14,7 @@ from gantry.remoting.aio.limits import ChannelLimits, Counters
 from gantry.remoting.codes import ResponseCode
 from gantry.remoting.command import RemotingCommand
 from gantry.runtime.clock import Clock
-from gantry.runtime.tasks import TaskBag
+from gantry.runtime.tasks import TaskSet
 from gantry.runtime.telemetry import logger
 
 log = logger("remoting")
@@ -51,7 +51,7 @@ class Endpoint:
         self.awaiting: set[SweptChannel] = set()
         # The size of the incomplete frames of all channels.
         self.buffered_bytes = 0
-        self.tasks = TaskBag(f"{name}.request", self._task_failed)
+        self.tasks = TaskSet(f"{name}.request", self._task_failed)
         self.now_ms = clock.monotonic_ms()
         # True after stop() is called: new requests are then refused with code 14.
         self.is_draining = False

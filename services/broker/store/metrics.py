@@ -56,6 +56,6 @@ class StoreMetrics:
             lost_bytes=recovery.lost_bytes if recovery is not None else 0,
             damaged_reads=self._reader.damaged_reads,
             skipped_units=self._queues.skipped_units,
-            hanged_files=self._remover.hanged_count,
+            removed_files_in_use=self._remover.in_use_count,
             recovery=recovery,
         )

@@ -198,6 +198,6 @@ class StoreState(NamedTuple):
     """The number of invalid records that readers have met since."""
     skipped_units: int
     """The number of queue offsets that have no message because of damage."""
-    hanged_files: int
+    removed_files_in_use: int
     """The number of files that are removed and still mapped, because somebody reads them."""
     recovery: RecoveryReport | None

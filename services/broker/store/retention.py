@@ -130,7 +130,7 @@ class Retention:
         remover.tick()
         if monotonic_ms - self._retried_at_ms >= settings.redelete_hanged_file_interval:
             self._retried_at_ms = monotonic_ms
-            remover.retry_hanged()
+            remover.retry_close_in_use()
         if self._ran_at_ms is None or monotonic_ms - self._ran_at_ms >= settings.clean_resource_interval:
             self._ran_at_ms = monotonic_ms
             self.run(durable_offset)

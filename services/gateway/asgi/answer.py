@@ -16,8 +16,8 @@ JSON_TYPE: Final = (b"content-type", b"application/json")
 MSGPACK_TYPE: Final = (b"content-type", b"application/msgpack")
 PROBLEM_TYPE: Final = (b"content-type", b"application/problem+json")
 
-REST: Final = "gantry.rest"
-"""Key of the ASGI body message for the other parts of a large body (`Answer.rest`; not the REST API). The gateway's
+BODY_PARTS: Final = "gantry.body_parts"
+"""Key of the ASGI body message for the other parts of a large body (`Answer.remaining`; not the REST API). The gateway's
 server writes `body` and then these parts."""
 
 _NO_BODY_STATUSES: Final = (204, 304)
@@ -46,12 +46,12 @@ class Answer(Response):
         self.body = body
         self.raw_headers = [] if headers is None else headers
         self.background = None
-        self.rest: Sequence[bytes] = ()
+        self.remaining: Sequence[bytes] = ()
 
     @property
     def size(self) -> int:
         """Return the size of the whole body in bytes."""
-        return len(self.body) + sum(map(len, self.rest)) if self.rest else len(self.body)
+        return len(self.body) + sum(map(len, self.remaining)) if self.remaining else len(self.body)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the head and the body, and drop the body."""
@@ -61,9 +61,9 @@ class Answer(Response):
         # This object lives until the server has written everything. Without a reference here, the server can free the
         # body as soon as the socket has taken it.
         body: dict[str, Any] = {"type": "http.response.body", "body": self.body}
-        if self.rest:
-            body[REST] = self.rest
-            self.rest = ()
+        if self.remaining:
+            body[BODY_PARTS] = self.remaining
+            self.remaining = ()
         self.body = b""
         start = {"type": "http.response.start", "status": self.status_code, "headers": headers}
         if scope["type"] == "websocket":

@@ -73,7 +73,7 @@ class AnswerWriter:
 
 def _answer(parts: list[bytes], *, binary: bool) -> Answer:
     answer = Answer(200, parts[0], [MSGPACK_TYPE if binary else JSON_TYPE])
-    answer.rest = parts[1:]
+    answer.remaining = parts[1:]
     return answer
 
 

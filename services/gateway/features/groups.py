@@ -53,7 +53,7 @@ def group_routes(groups: Configs[SubscriptionGroup]) -> list[Operation]:
         return json_answer(metadata_page_view(found, group_view))
 
     async def show(call: Call) -> Answer:
-        group = await groups.get(_seen_group(call))
+        group = await groups.get(_visible_group(call))
         return shown_answer(call, group_view(group), group.version)
 
     async def put(call: Call) -> Answer:
@@ -84,7 +84,7 @@ def consumption_routes(
     """Return the operations on the offsets, clients and subscriptions of a group."""
 
     async def get_offsets(call: Call) -> Answer:
-        group = _seen_group(call)
+        group = _visible_group(call)
         topic = call.query.get("topic")
         # Without a topic, the list is limited to the topics that the caller may read.
         if topic is not None and not call.principal.is_admin:
@@ -95,19 +95,19 @@ def consumption_routes(
         return json_answer(page_view(Page(readable), group_offset_view))
 
     async def put_offsets(call: Call) -> Answer:
-        group = _seen_group(call)
+        group = _visible_group(call)
         commits = await call.read_json(_commits, bytes_max=OFFSETS_BYTES_MAX)
         actor = Actor(call.principal.key_id, call.request_id)
         results = await offsets.commit(group, commits.offsets, call.principal, actor)
         return json_answer(commits_view(results, call.request_id))
 
     async def clients(call: Call) -> Answer:
-        group = _seen_group(call)
+        group = _visible_group(call)
         await groups.require(group)
         return json_answer(page_view(Page(await consumers.clients(group)), client_view))
 
     async def subscriptions(call: Call) -> Answer:
-        group = _seen_group(call)
+        group = _visible_group(call)
         cursor, limit = call.query.get("cursor"), limit_of(call.query)
         found = await consumers.subscriptions(group, cursor=cursor, limit=limit)
         return json_answer(metadata_page_view(found, subscription_view))
@@ -120,7 +120,7 @@ def consumption_routes(
     ]
 
 
-def _seen_group(call: Call) -> str:
+def _visible_group(call: Call) -> str:
     """Return the group in the path. Raises InvalidNameError, or ProblemError (403) if the caller may not see it."""
     group: str = call.path_params["group"]
     check_group(group)

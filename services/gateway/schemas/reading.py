@@ -29,7 +29,7 @@ EXPLAINED_BYTES_MAX: Final = 64 * 1024
 # The limit for an excerpt of the text in an error.
 _SHOWN_BYTES: Final = 40
 # Characters of msgspec's message that are kept at its start, and at its end.
-_WORDS_MAX: Final = 512
+_EXCERPT_CHARS: Final = 512
 
 _decode_any = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -46,7 +46,7 @@ _TYPES: Final = {
     "bytes": "bytes",
     "null": "null",
 }
-_NO_CHOICE: Final = "is not one of the allowed values"
+_UNLISTED_CHOICE: Final = "is not one of the allowed values"
 _PATTERN = re.compile(r" matching regex '.*'", re.DOTALL)
 # The meaning of the contract's patterns, by a part of each.
 _PATTERN_WORDS: Final = {
@@ -107,8 +107,8 @@ def read_json(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
         value = decoder.decode(data)
     except READ_ERRORS as error:
         problem = translate(error, data=data)
-        if isinstance(problem, WrongTypeError) and problem.is_choice:
-            problem.name_choices(choices_of(decoder.type, problem.field))
+        if isinstance(problem, WrongTypeError) and problem.is_unlisted_choice:
+            problem.list_choices(choices_of(decoder.type, problem.field))
         raise problem from None
     refuse_duplicates(data)
     return value
@@ -201,7 +201,7 @@ def plain_reason(text: str, *, is_shown: bool) -> str:
         is_shown: Whether the error shows the value after the reason, so that the reason need not name its type.
     """
     if text.startswith("Invalid enum value"):
-        return _NO_CHOICE
+        return _UNLISTED_CHOICE
     if (match := _EXPECTED.fullmatch(text)) is None:
         return text[:1].lower() + text[1:]
     wanted = " or ".join(_TYPES.get(name, name) for name in match[1].split(" | "))
@@ -215,7 +215,7 @@ def plain_reason(text: str, *, is_shown: bool) -> str:
 
 def _shorten(text: str) -> str:
     """Return msgspec's message, without its middle if it is long: it may contain a field name of megabytes."""
-    return text if len(text) <= 2 * _WORDS_MAX else f"{text[:_WORDS_MAX]}…{text[-_WORDS_MAX:]}"
+    return text if len(text) <= 2 * _EXCERPT_CHARS else f"{text[:_EXCERPT_CHARS]}…{text[-_EXCERPT_CHARS:]}"
 
 
 def _explain_bytes(error: UnicodeDecodeError, data: bytes) -> tuple[str, str]:
@@ -286,11 +286,11 @@ class WrongTypeError(InvalidValueError):
         self.args = (f"{field}: {reason}{self._found}",)
 
     @property
-    def is_choice(self) -> bool:
+    def is_unlisted_choice(self) -> bool:
         """Whether the value is not one of the fixed set of values that the field may have."""
-        return self.reason == _NO_CHOICE
+        return self.reason == _UNLISTED_CHOICE
 
-    def name_choices(self, choices: Sequence[str]) -> None:
+    def list_choices(self, choices: Sequence[str]) -> None:
         """Change the reason, so that it lists the values that the field may have; empty `choices` change nothing."""
         if choices:
             self.reason = f"must be one of {', '.join(choices)}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from gantry.client.errors import BrokerError, ClientError, InvalidArgumentError
 from gantry.model.message import MessageQueue
-from gantry.runtime.tasks import TaskBag
+from gantry.runtime.tasks import TaskSet
 from gantry.runtime.telemetry import logger
 from services.gateway.ws.feed import Feed
 from services.gateway.ws.ports import Membership
@@ -36,7 +36,7 @@ class CommitTasks:
     Concurrency: one event loop.
     """
 
-    def __init__(self, session: Session, tasks: TaskBag, memberships: Mapping[str, Membership]) -> None:
+    def __init__(self, session: Session, tasks: TaskSet, memberships: Mapping[str, Membership]) -> None:
         self._session = session
         self._tasks = tasks
         self._memberships = memberships

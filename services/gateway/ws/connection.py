@@ -19,7 +19,7 @@ from gantry.model.errors import InvalidValueError
 from gantry.model.message import MessageQueue
 from gantry.runtime.clock import Clock
 from gantry.runtime.rng import Rng
-from gantry.runtime.tasks import TaskBag
+from gantry.runtime.tasks import TaskSet
 from gantry.runtime.telemetry import logger
 from services.gateway.errors import ProblemError, problem_of
 from services.gateway.metrics import GatewayMetrics
@@ -111,7 +111,7 @@ class StreamConnection:
         self._metrics = metrics
         self._reading = reading
         self._clock = clock
-        self._tasks = TaskBag(f"stream.{session.name}", self._task_failed)
+        self._tasks = TaskSet(f"stream.{session.name}", self._task_failed)
         count = functools.partial(unsent.change, key_id)
         self._outbox = Outbox(
             self._write, taken=taken, count=count, monotonic_ms=clock.monotonic_ms, on_room=self._has_room

@@ -27,7 +27,7 @@ class PullOrder:
 
 
 @dataclass(slots=True)
-class Held:
+class HeldRecords:
     """Records that were pulled and not sent yet, from byte `at` on, which is queue offset `offset`."""
 
     data: bytes
@@ -72,7 +72,7 @@ class Feed:
         self.facts = facts
         self.next_offset = next_offset
         self.window = Window(next_offset)
-        self.held: deque[Held] = deque()
+        self.held: deque[HeldRecords] = deque()
         self.committed: int | None = None
         self.expected_bytes = 0
         self.is_behind = True

@@ -14,7 +14,7 @@ import msgspec
 
 from gantry.client.errors import ClientError
 from gantry.model.errors import InvalidValueError
-from gantry.runtime.tasks import TaskBag
+from gantry.runtime.tasks import TaskSet
 from services.gateway.errors import NOT_STORED, ProblemError, problem_of
 from services.gateway.limits import RESULT_BYTES
 from services.gateway.quotas import Quota
@@ -42,7 +42,7 @@ class PublishTasks:
     def __init__(
         self,
         session: Session,
-        tasks: TaskBag,
+        tasks: TaskSet,
         publisher: Publisher,
         *,
         apply: Callable[[Iterable[Effect]], None],

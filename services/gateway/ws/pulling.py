@@ -13,7 +13,7 @@ from gantry.client.errors import ClientError
 from gantry.model.message import MessageQueue
 from gantry.runtime.clock import Clock
 from gantry.runtime.rng import Rng
-from gantry.runtime.tasks import TaskBag
+from gantry.runtime.tasks import TaskSet
 from gantry.runtime.telemetry import logger
 from services.gateway.errors import ProblemError, problem_of
 from services.gateway.quotas import Quota
@@ -42,7 +42,7 @@ class PullTasks:
     def __init__(
         self,
         session: Session,
-        tasks: TaskBag,
+        tasks: TaskSet,
         *,
         apply: Callable[[Iterable[Effect]], None],
         membership_of: Callable[[Subscription], Awaitable[Membership]],

@@ -17,7 +17,7 @@ from typing import Final
 
 from gantry.model.group import SubscriptionData
 from gantry.model.message import MessageQueue
-from services.gateway.ws.feed import Damage, Feed, Held, PullOrder
+from services.gateway.ws.feed import Damage, Feed, HeldRecords, PullOrder
 from services.gateway.ws.inflight import NOTHING, Settled
 from services.gateway.ws.messagewriter import MessageWriter, PropertyCache, QueueFacts, write_messages
 
@@ -175,7 +175,7 @@ class Subscription:
 
     def hold(self, feed: Feed, data: bytes, next_offset: int) -> None:
         """Hold the records of a pull."""
-        feed.held.append(Held(data, 0, feed.next_offset, next_offset))
+        feed.held.append(HeldRecords(data, 0, feed.next_offset, next_offset))
         feed.next_offset = next_offset
         self.held_bytes += len(data)
 
@@ -276,7 +276,7 @@ class Subscription:
         self._emptied.append(feed)
         return size_bytes
 
-    def _deliver_held(self, feed: Feed, held: Held, now_ms: int, damaged: list[Damage]) -> bytes | None:
+    def _deliver_held(self, feed: Feed, held: HeldRecords, now_ms: int, damaged: list[Damage]) -> bytes | None:
         taken = write_messages(
             self._writer,
             self._cache,

@@ -129,9 +129,9 @@ async def ask_owners(engine: ClientEngine, groups: Sequence[str]) -> dict[str, G
     brokers = (await engine.cluster_info()).broker_addr_table.values()
     found = {group: GroupOwners(silent=len(brokers)) for group in groups}
     places = [(data.master_address, group) for data in brokers for group in groups]
-    await _gather([_ask_group(engine, address, group, found[group]) for address, group in places])
+    await _gather([_fetch_clients(engine, address, group, found[group]) for address, group in places])
     clients = [(group, client) for group in groups for client in found[group].clients.values()][:CLIENTS_MAX]
-    await _gather([_ask_client(engine, group, client) for group, client in clients])
+    await _gather([_fetch_queues(engine, group, client) for group, client in clients])
     return found
 
 
@@ -152,7 +152,7 @@ async def _gather(requests: Sequence[Coroutine[Any, Any, None]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _ask_group(engine: ClientEngine, address: str | None, group: str, found: GroupOwners) -> None:
+async def _fetch_clients(engine: ClientEngine, address: str | None, group: str, found: GroupOwners) -> None:
     if address is None:
         return
     try:
@@ -171,7 +171,7 @@ async def _ask_group(engine: ClientEngine, address: str | None, group: str, foun
         found.clients.setdefault(one.client_id, Client(one.client_id, host, address))
 
 
-async def _ask_client(engine: ClientEngine, group: str, client: Client) -> None:
+async def _fetch_queues(engine: ClientEngine, group: str, client: Client) -> None:
     header = GetConsumerRunningInfoHeader(consumer_group=group, client_id=client.client_id, jstack_enable=False)
     try:
         response = await engine.call(

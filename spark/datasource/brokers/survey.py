@@ -149,14 +149,14 @@ async def survey_brokers(engine: ClientEngine, options: Options, pushed: Pushed,
     for name in {broker for brokers in metadata.queues.values() for broker in brokers} - registered.keys():
         views[name] = BrokerView(name, None, "", error=f"broker {name}: no name server knows it just now")
     backlog = Backlog(engine)
-    await asyncio.gather(*(_ask_all(engine, backlog, view) for view in views.values()))
+    await asyncio.gather(*(_fetch_tables(engine, backlog, view) for view in views.values()))
     errors = [view.error for view in views.values() if view.error is not None]
     if len(errors) == len(views):
         raise SurveyError("; ".join(errors) or "no broker is registered with the name servers")
     survey = Survey(views, metadata, [])
     survey.groups = _groups(survey, options, pushed)
     if instances:
-        await asyncio.gather(*(_ask_instances(engine, view, survey.groups) for view in views.values()))
+        await asyncio.gather(*(_fetch_clients(engine, view, survey.groups) for view in views.values()))
     return survey
 
 
@@ -201,7 +201,7 @@ async def read_numbers(engine: ClientEngine, survey: Survey, topics: Iterable[st
         if view.error is None:
             view.read_at_ms = engine.clock.now_ms()
             if here:
-                view.clock_skew_ms = await _ask_clock(engine, backlog, view.name, here[0])
+                view.clock_skew_ms = await _measure_clock_skew(engine, backlog, view.name, here[0])
 
     await asyncio.gather(*(ask(view) for view in survey.views.values()))
 
@@ -238,7 +238,7 @@ def _view(name: str, data: BrokerData) -> BrokerView:
     return BrokerView(name, address, data.cluster, error=error)
 
 
-async def _ask_all(engine: ClientEngine, backlog: Backlog, view: BrokerView) -> None:
+async def _fetch_tables(engine: ClientEngine, backlog: Backlog, view: BrokerView) -> None:
     if view.error is not None or view.address is None:
         return
     try:
@@ -252,7 +252,7 @@ async def _ask_all(engine: ClientEngine, backlog: Backlog, view: BrokerView) -> 
         view.error = f"broker {view.name}: {error}"
 
 
-async def _ask_clock(engine: ClientEngine, backlog: Backlog, broker: str, topic: str) -> int | None:
+async def _measure_clock_skew(engine: ClientEngine, backlog: Backlog, broker: str, topic: str) -> int | None:
     """Return a broker's skew; None if the request fails or is unknown to the broker. No other number depends on it."""
     asked_ms = engine.clock.now_ms()
     try:
@@ -262,7 +262,7 @@ async def _ask_clock(engine: ClientEngine, backlog: Backlog, broker: str, topic:
     return skew_of(head.now_ms, asked_ms=asked_ms, answered_ms=engine.clock.now_ms())
 
 
-async def _ask_instances(engine: ClientEngine, view: BrokerView, groups: Iterable[str]) -> None:
+async def _fetch_clients(engine: ClientEngine, view: BrokerView, groups: Iterable[str]) -> None:
     address = view.address
     if view.error is not None or address is None:
         return

@@ -51,8 +51,8 @@ Units = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
-    """Facts from the survey about a group, topic and broker. Without a note, all units count as wanted."""
+class SurveyFacts:
+    """Facts from the survey about a group, topic and broker. Without facts, all units count as wanted."""
 
     codes: tuple[int, ...] | None = None
     """Hashes of the tags that the group's filter accepts; None if the filter accepts everything or is unknown."""
@@ -60,16 +60,16 @@ class Note:
     read_at_ms: int | None = None
 
 
-Notes = Mapping[tuple[str, str, str], Note]
-"""Notes by group, topic and broker."""
-NO_NOTE: Final = Note()
+SurveyFactsByPair = Mapping[tuple[str, str, str], SurveyFacts]
+"""Survey facts by group, topic and broker."""
+NO_FACTS: Final = SurveyFacts()
 
 
 @dataclass(frozen=True, repr=False)
 class BacklogPartition(RegionsPartition):
-    """Regions, with the survey's notes about them."""
+    """Regions, with the survey's facts about them."""
 
-    notes: Notes
+    survey_facts: SurveyFactsByPair
 
 
 class BacklogReader(NarrowedReader):
@@ -91,7 +91,7 @@ class BacklogReader(NarrowedReader):
         ]
         # Sorting brings groups that wait at the same message together. A task reads the units once for all its groups.
         return [
-            BacklogPartition(planned.regions, notes_of(found.survey, planned.regions))
+            BacklogPartition(planned.regions, survey_facts_of(found.survey, planned.regions))
             for planned in plan_regions(sorted(regions), self._options.max_rows_per_partition)
         ]
 
@@ -100,7 +100,7 @@ class BacklogReader(NarrowedReader):
         if not isinstance(partition, BacklogPartition):
             return
         for parts in live.stream(self._options, lambda engine: _read(engine, partition.regions)):
-            batch = units_batch(self._schema, parts, self._pushed, partition.notes)
+            batch = units_batch(self._schema, parts, self._pushed, partition.survey_facts)
             if batch.num_rows:
                 yield batch
 
@@ -126,25 +126,28 @@ def region_of(position: GroupPosition, options: Options, pushed: Pushed) -> Regi
     return Region(position.topic, position.broker, position.queue_id, start, end, position.group)
 
 
-def notes_of(survey: Survey, regions: Sequence[Region]) -> Notes:
-    """Return the survey's notes about regions, one for each group, topic and broker."""
-    notes: dict[tuple[str, str, str], Note] = {}
+def survey_facts_of(survey: Survey, regions: Sequence[Region]) -> SurveyFactsByPair:
+    """Return the survey's facts about regions, one for each group, topic and broker."""
+    survey_facts: dict[tuple[str, str, str], SurveyFacts] = {}
     for region in regions:
         key = region.group, region.topic, region.broker
-        if key not in notes:
+        if key not in survey_facts:
             known = survey.filter(region.group, region.topic)
             # Only a filter by tags can be applied to units. With another filter, all units count as wanted.
             is_known = known is not None and known.error is None and known.codes is not None
             codes, tags = (known.codes, tuple(sorted(known.tags))) if known is not None and is_known else (None, None)
-            notes[key] = Note(codes, tags, survey.views[region.broker].read_at_ms)
-    return notes
+            survey_facts[key] = SurveyFacts(codes, tags, survey.views[region.broker].read_at_ms)
+    return survey_facts
 
 
 def units_batch(
-    schema: StructType, parts: Sequence[tuple[Region, Units]], pushed: Pushed, notes: Notes | None = None
+    schema: StructType,
+    parts: Sequence[tuple[Region, Units]],
+    pushed: Pushed,
+    survey_facts: SurveyFactsByPair | None = None,
 ) -> pa.RecordBatch:
     """Make a batch of the units of regions, one for each offset. Leave out the units that pushed filters exclude."""
-    of_parts = [(notes or {}).get((region.group, region.topic, region.broker), NO_NOTE) for region, _ in parts]
+    of_parts = [(survey_facts or {}).get((region.group, region.topic, region.broker), NO_FACTS) for region, _ in parts]
     arrow = arrow_schema(schema)
     units = np.concatenate([units for _, units in parts])
     offsets = np.concatenate([np.arange(region.start, region.end, dtype=np.int64) for region, _ in parts])
@@ -170,11 +173,13 @@ def units_batch(
 
     wanted = np.concatenate(
         [
-            np.ones(len(u), dtype=bool) if note.codes is None else np.isin(u["tags_code"].astype(np.int64), note.codes)
-            for note, (_, u) in zip(of_parts, parts, strict=True)
+            np.ones(len(u), dtype=bool)
+            if facts.codes is None
+            else np.isin(u["tags_code"].astype(np.int64), facts.codes)
+            for facts, (_, u) in zip(of_parts, parts, strict=True)
         ]
     )
-    read_at_us = [None if note.read_at_ms is None else note.read_at_ms * 1_000 for note in of_parts]
+    read_at_us = [None if facts.read_at_ms is None else facts.read_at_ms * 1_000 for facts in of_parts]
     queue_ids = np.concatenate([np.full(len(units), region.queue_id, dtype=np.int32) for region, units in parts])
     columns = {
         "group": texts("group"),
@@ -187,7 +192,7 @@ def units_batch(
         "tag_hash": pa.array(tags_codes, mask=~is_message),
         "stored_at": pa.array(stored_at_us, mask=~is_timed).cast(pa.timestamp("us", tz="UTC")),
         "is_wanted": pa.array(wanted, mask=~is_message),
-        "wanted_tags": repeated([note.tags for note in of_parts], arrow.field("wanted_tags").type),
+        "wanted_tags": repeated([facts.tags for facts in of_parts], arrow.field("wanted_tags").type),
         "read_at": repeated(read_at_us, pa.int64()).cast(pa.timestamp("us", tz="UTC")),
     }
     batch = pa.RecordBatch.from_arrays([columns[name] for name in schema.fieldNames()], schema=arrow)
@@ -266,7 +271,7 @@ class _Fetcher:
         at = region.start
         try:
             while at < region.end:
-                found = await self._ask(queue, at, region.end - at)
+                found = await self._fetch_units(queue, at, region.end - at)
                 if found.next_offset <= at:
                     break
                 first, end = min(found.first_offset, region.end), min(found.next_offset, region.end)
@@ -277,7 +282,7 @@ class _Fetcher:
             log.warning("units not read", queue=str(queue), offset=at, end=region.end, error=str(error))
         return units
 
-    async def _ask(self, queue: MessageQueue, offset: int, count: int) -> Any:
+    async def _fetch_units(self, queue: MessageQueue, offset: int, count: int) -> Any:
         for attempt in range(1, ATTEMPTS_MAX + 1):
             if queue.broker_name in self._lost:
                 raise BrokerUnavailableError(queue.broker_name)

@@ -120,7 +120,7 @@ def sort_positions(found: SurveyedPositions) -> tuple[list[tuple[Any, ...]], dic
     for position in found.positions:
         known = found.survey.filter(position.group, position.topic)
         query = HeadQuery(position, known or ALL, known is not None)
-        error, is_done = _without_asking(position)
+        error, is_done = _outcome_without_query(position)
         if error is not None:
             rows.append(head_row(query, error=error))
         elif is_done:
@@ -130,7 +130,7 @@ def sort_positions(found: SurveyedPositions) -> tuple[list[tuple[Any, ...]], dic
     return rows, queries
 
 
-def _without_asking(position: GroupPosition) -> tuple[str | None, bool]:
+def _outcome_without_query(position: GroupPosition) -> tuple[str | None, bool]:
     """Return why a position can't have a head, and whether it certainly has none."""
     if position.min_offset is None or position.max_offset is None:
         return position.error or "the queue's ends are not known", False
@@ -147,7 +147,7 @@ async def ask(engine: ClientEngine, broker: str, queries: Sequence[HeadQuery]) -
     """Return the rows of queries to one broker, in their order. If a query has no answer, `error` says why."""
     backlog = Backlog(engine)
     lookups = list(dict.fromkeys(query.query() for query in queries if query.error is None))
-    heads, failure = await _ask_heads(backlog, broker, lookups)
+    heads, failure = await _query_first_unconsumed(backlog, broker, lookups)
     tags = {} if failure is not None else await _count_tags(engine, backlog, queries)
     return [_answered_row(query, heads, failure, tags) for query in queries]
 
@@ -163,7 +163,7 @@ def _answered_row(
     return head_row(query, head, error=error, tags=tags.get(query.position.region))
 
 
-async def _ask_heads(
+async def _query_first_unconsumed(
     backlog: Backlog, broker: str, queries: Sequence[FirstUnconsumedQuery]
 ) -> tuple[dict[FirstUnconsumedQuery, FirstUnconsumed], str | None]:
     """Return the answers, and the reason why other answers are missing."""

@@ -26,8 +26,8 @@ FIRST: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """The mark of one message of a broker: its record's offset in the CommitLog (bytes) and its store time (wall ms).
+class MessageIdentity:
+    """The identity of one message of a broker: its record's offset in the CommitLog (bytes) and its store time (wall ms).
 
     `stored_at_ms` is None if the record can't be read.
     """
@@ -35,8 +35,8 @@ class Mark:
     physical_offset: int
     stored_at_ms: int | None = None
 
-    def is_same(self, other: "Mark") -> bool:
-        """Return whether both marks are of the same message. An unknown store time counts as equal."""
+    def is_same(self, other: "MessageIdentity") -> bool:
+        """Return whether both identities are of the same message. An unknown store time counts as equal."""
         times = (self.stored_at_ms, other.stored_at_ms)
         return self.physical_offset == other.physical_offset and (None in times or times[0] == times[1])
 
@@ -45,24 +45,24 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueAt:
+class StreamPosition:
     """The position of a stream in a queue. The module's docstring explains the fields."""
 
     next: int
     first: int | None = None
-    last: Mark | None = None
+    last: MessageIdentity | None = None
     is_gone: bool = False
 
 
-StreamOffsets = dict[MessageQueue, QueueAt]
+StreamOffsets = dict[MessageQueue, StreamPosition]
 
 
-def encode_offset(offsets: Mapping[MessageQueue, QueueAt]) -> dict[str, Any]:
+def encode_offset(offsets: Mapping[MessageQueue, StreamPosition]) -> dict[str, Any]:
     """Return offsets in the form that Spark writes to the checkpoint."""
     topics: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
     for queue in sorted(offsets):
         brokers = topics.setdefault(queue.topic, {})
-        brokers.setdefault(queue.broker_name, {})[str(queue.queue_id)] = _encode_place(offsets[queue])
+        brokers.setdefault(queue.broker_name, {})[str(queue.queue_id)] = _encode_position(offsets[queue])
     return {"version": VERSION, "topics": topics}
 
 
@@ -76,14 +76,14 @@ def decode_offset(offset: Mapping[str, Any]) -> StreamOffsets:
     if version not in (1, VERSION) or not isinstance(offset.get("topics"), dict):
         raise ValueError(f"checkpoint: version {version!r} of the offsets is not 1 or {VERSION}")
     return {
-        MessageQueue(topic, broker, int(queue_id)): QueueAt(int(at)) if version == 1 else _decode_place(at)
+        MessageQueue(topic, broker, int(queue_id)): StreamPosition(int(at)) if version == 1 else _decode_position(at)
         for topic, brokers in offset["topics"].items()
         for broker, queues in brokers.items()
         for queue_id, at in queues.items()
     }
 
 
-def without_batch(offsets: Mapping[MessageQueue, QueueAt]) -> StreamOffsets:
+def without_batch(offsets: Mapping[MessageQueue, StreamPosition]) -> StreamOffsets:
     """Return offsets as the start of a batch, without `first`: the start of the batch before has no meaning for it."""
     return {queue: replace(at, first=None) for queue, at in offsets.items()}
 
@@ -95,7 +95,7 @@ def planned_regions(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Re
     ends = decode_offset(end)
     if end.get("version") == 1:
         starts = decode_offset(start)
-        ends = {queue: replace(at, first=starts.get(queue, QueueAt(FIRST)).next) for queue, at in ends.items()}
+        ends = {queue: replace(at, first=starts.get(queue, StreamPosition(FIRST)).next) for queue, at in ends.items()}
     regions = []
     for queue, at in sorted(ends.items(), key=lambda item: item[0]):
         if at.first is not None and at.first < at.next:
@@ -105,21 +105,23 @@ def planned_regions(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Re
     return regions
 
 
-def _encode_place(at: QueueAt) -> dict[str, Any]:
-    place: dict[str, Any] = {"next": at.next}
+def _encode_position(at: StreamPosition) -> dict[str, Any]:
+    position: dict[str, Any] = {"next": at.next}
     if at.first is not None:
-        place["first"] = at.first
+        position["first"] = at.first
     if at.last is not None:
-        place["last"] = [at.last.physical_offset, at.last.stored_at_ms]
+        position["last"] = [at.last.physical_offset, at.last.stored_at_ms]
     if at.is_gone:
-        place["gone"] = True
-    return place
+        position["gone"] = True
+    return position
 
 
-def _decode_place(place: Mapping[str, Any]) -> QueueAt:
+def _decode_position(position: Mapping[str, Any]) -> StreamPosition:
     try:
-        first, last = place.get("first"), place.get("last")
-        mark = None if last is None else Mark(int(last[0]), None if last[1] is None else int(last[1]))
-        return QueueAt(int(place["next"]), None if first is None else int(first), mark, place.get("gone") is True)
+        first, last = position.get("first"), position.get("last")
+        identity = None if last is None else MessageIdentity(int(last[0]), None if last[1] is None else int(last[1]))
+        return StreamPosition(
+            int(position["next"]), None if first is None else int(first), identity, position.get("gone") is True
+        )
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"checkpoint: {place!r} is no place in a queue") from error
+        raise ValueError(f"checkpoint: {position!r} is no position in a queue") from error

@@ -1,7 +1,7 @@
 """Decides, from the answers of brokers, where the next batch of a stream ends and what was lost since the last batch.
 
 A stream follows a queue by its offsets. An offset alone does not tell which queue it belongs to: a topic that was
-deleted and made again counts from 0. So the last message read is compared (offsets.Mark). If the comparison
+deleted and made again counts from 0. So the last message read is compared (offsets.MessageIdentity). If the comparison
 shows another queue, this module gets a Restart.
 """
 
@@ -12,7 +12,7 @@ from typing import Final
 from gantry.model.message import MessageQueue
 from spark.datasource.brokers.topicqueues import QueueBounds, TopicQueues, topic_broker_of
 from spark.datasource.dataloss import NO_SUCH_TOPIC, Loss
-from spark.datasource.stream.offsets import FIRST, Mark, QueueAt, StreamOffsets
+from spark.datasource.stream.offsets import FIRST, MessageIdentity, StreamOffsets, StreamPosition
 
 REMADE: Final = "the topic was deleted and made again, or the broker has a new store"
 OLDER_COPY: Final = "the broker's store is an older copy, or lost its end"
@@ -34,7 +34,7 @@ class Restart:
 
     next: int
     reason: str
-    found: Mark | None = None
+    found: MessageIdentity | None = None
 
 
 @dataclass(slots=True)
@@ -48,14 +48,14 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The end of a batch, without the marks of its last messages, and the losses."""
+    """The end of a batch, without the identities of its last messages, and the losses."""
 
     ends: StreamOffsets
     losses: list[Loss]
 
 
 def plan_batch(
-    starts: Mapping[MessageQueue, QueueAt],
+    starts: Mapping[MessageQueue, StreamPosition],
     found: TopicQueues,
     evidence: Evidence,
     target: Mapping[MessageQueue, int] | None,
@@ -87,13 +87,13 @@ def plan_batch(
             losses.append(loss)
         # Note the position even if there is nothing to read. Then messages that arrive later do not count as old.
         is_moved = at is None or loss is not None
-        ends[queue] = QueueAt(begin) if at is None or is_moved else replace(at, is_gone=False)
+        ends[queue] = StreamPosition(begin) if at is None or is_moved else replace(at, is_gone=False)
         if begin < limit:
             available[queue] = QueueBounds(begin, limit)
     shares = fair_shares({queue: held.end - held.first for queue, held in available.items()}, rows_max, turn=turn)
     for queue, held in available.items():
         if shares[queue]:
-            ends[queue] = QueueAt(held.first + shares[queue], first=held.first)
+            ends[queue] = StreamPosition(held.first + shares[queue], first=held.first)
     return Plan(ends, losses)
 
 
@@ -117,13 +117,17 @@ def fair_shares(
         left -= available[waiting.pop(0)]
     share, rest = divmod(left, len(waiting)) if waiting else (0, 0)
     waiting.sort()
-    for place, queue in enumerate(waiting):
-        shares[queue] = share + ((place - turn * max(rest, 1)) % len(waiting) < rest)
+    for position, queue in enumerate(waiting):
+        shares[queue] = share + ((position - turn * max(rest, 1)) % len(waiting) < rest)
     return shares
 
 
 def explain(
-    at: QueueAt, held: QueueBounds, first: Mark | None, found: Mark | None, stored_later: int | None
+    at: StreamPosition,
+    held: QueueBounds,
+    first: MessageIdentity | None,
+    found: MessageIdentity | None,
+    stored_later: int | None,
 ) -> Restart:
     """Return where reading continues in a queue that no longer has the messages that were read from it.
 
@@ -136,14 +140,14 @@ def explain(
     """
     if at.last is None or first is None:
         return Restart(held.first, REMADE_OR_OLDER, found)
-    if is_remade(at.last, first):
+    if is_recreated(at.last, first):
         return Restart(held.first, REMADE, found)
     return Restart(
         held.end if stored_later is None else min(max(stored_later, held.first), held.end), OLDER_COPY, found
     )
 
 
-def is_remade(last: Mark, first: Mark) -> bool:
+def is_recreated(last: MessageIdentity, first: MessageIdentity) -> bool:
     """Return whether a queue began after the last message read, so that all of its messages are newer.
 
     A CommitLog only grows, and so do the times in it. A new store begins at offset 0 again, at a later time.
@@ -154,7 +158,7 @@ def is_remade(last: Mark, first: Mark) -> bool:
 
 
 def _kept(
-    starts: Mapping[MessageQueue, QueueAt], found: TopicQueues, evidence: Evidence
+    starts: Mapping[MessageQueue, StreamPosition], found: TopicQueues, evidence: Evidence
 ) -> tuple[StreamOffsets, list[Loss]]:
     """Return the positions that stay, and the losses of queues that are gone."""
     ends: StreamOffsets = {}
@@ -176,23 +180,23 @@ def _kept(
     return ends, losses
 
 
-def _is_within(at: QueueAt | None, held: QueueBounds) -> bool:
+def _is_within(at: StreamPosition | None, held: QueueBounds) -> bool:
     return held.first <= (FIRST if at is None else at.next) <= held.end
 
 
 def _begin(
-    queue: MessageQueue, at: QueueAt | None, held: QueueBounds, restart: Restart | None
+    queue: MessageQueue, at: StreamPosition | None, held: QueueBounds, restart: Restart | None
 ) -> tuple[int, Loss | None]:
     """Return where reading continues in a queue, and the loss before that offset, if any."""
-    place = FIRST if at is None else at.next
-    if at is not None and restart is None and place > held.end:
+    position = FIRST if at is None else at.next
+    if at is not None and restart is None and position > held.end:
         restart = Restart(held.first, REMADE_OR_OLDER)
     if restart is not None:
         seen = f"a queue that holds [{held.first}, {held.end})"
         if at is not None and at.last is not None and restart.found is not None:
             seen += f", with {restart.found} before that offset instead of {at.last}"
         begin = min(max(restart.next, held.first), held.end)
-        return begin, Loss(queue, place, seen, None, restart.reason, begin)
-    if place < held.first:
-        return held.first, Loss(queue, place, f"offset {held.first} as the first", held.first, REMOVED, held.first)
-    return place, None
+        return begin, Loss(queue, position, seen, None, restart.reason, begin)
+    if position < held.first:
+        return held.first, Loss(queue, position, f"offset {held.first} as the first", held.first, REMOVED, held.first)
+    return position, None

@@ -7,8 +7,8 @@ Queues come and go. A queue that is not in the start of a batch begins at 0, bef
 messages that are gone are a loss (dataloss.py): the query fails or, with `failOnDataLoss=false`, the log has a warning.
 The queues of a broker that does not answer keep their positions: a missing answer does not mean a loss.
 
-A position in a queue has a mark of the last message read. For each batch, and whenever the queue has changed, the
-reader asks the master which message is there (queuemarks.py). If it is another message, the queue is not the one that
+A position in a queue has the identity of the last message read. For each batch, and whenever the queue has changed, the
+reader asks the master which message is there (positionchecks.py). If it is another message, the queue is not the one that
 was read.
 
 Concurrency: Spark calls one method after the other. All methods except `read` run in one process, which lives as long
@@ -42,17 +42,17 @@ from spark.datasource.options import Options
 from spark.datasource.partitions import RegionsPartition, plan_regions
 from spark.datasource.pushdown import Pushed
 from spark.datasource.stream.offsets import (
-    QueueAt,
     StreamOffsets,
+    StreamPosition,
     decode_offset,
     encode_offset,
     planned_regions,
     without_batch,
 )
 from spark.datasource.stream.plan import Evidence, Plan, plan_batch
-from spark.datasource.stream.queuemarks import (
-    Answers,
-    Checked,
+from spark.datasource.stream.positionchecks import (
+    CheckedPositions,
+    MessageAnswers,
     ask_messages,
     explain_all,
     find_hidden,
@@ -81,7 +81,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest: dict[MessageQueue, int] = {}
         self._turn = 0
         self._unknown: set[TopicBroker] = set()
-        self._checked: Checked = {}
+        self._checked: CheckedPositions = {}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name.
         """Return the start of a new query: option `from`, or the min offset of each queue.
@@ -114,7 +114,9 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name.
         """Return the ends of the queues at the last survey."""
-        return encode_offset({queue: QueueAt(end) for queue, end in self._latest.items()}) if self._latest else None
+        return (
+            encode_offset({queue: StreamPosition(end) for queue, end in self._latest.items()}) if self._latest else None
+        )
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name.
         """Store the present ends of the queues. The query stops there."""
@@ -137,7 +139,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         answers = await ask_messages(
             engine, [(queue, at - 1) for queue, at in starts.items() if found.ends[queue].first < at]
         )
-        return {queue: QueueAt(at, last=answers.mark(queue, at - 1)) for queue, at in starts.items()}
+        return {queue: StreamPosition(at, last=answers.identity(queue, at - 1)) for queue, at in starts.items()}
 
     async def _next(self, engine: ClientEngine, starts: StreamOffsets, rows_max: int | None) -> StreamOffsets:
         """Survey the queues until there is something to read, SURVEYS_MAX times at most. Spark asks again at once."""
@@ -168,9 +170,9 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 evidence.hidden = {}
                 plan = plan_batch(starts, found, evidence, self._target, rows_max=rows_max, turn=self._turn)
                 answers = await ask_messages(engine, queried_positions(starts, found, plan.ends, self._checked))
-                if not answers.away:
+                if not answers.unreachable:
                     break
-                for broker, reason in answers.away.items():
+                for broker, reason in answers.unreachable.items():
                     found.discard(broker, reason)
             self._log_unknown(found.unknown)
             suspects = find_suspects(starts, found, answers) - evidence.restarts.keys()
@@ -182,16 +184,16 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             evidence.restarts |= await explain_all(engine, suspects, starts, found, answers)
         raise ClientError("queues are deleted and made again repeatedly")
 
-    def _settled(self, starts: StreamOffsets, found: TopicQueues, plan: Plan, answers: Answers) -> Plan:
-        """Return a plan with the marks of its last messages, and note the positions that were checked."""
+    def _settled(self, starts: StreamOffsets, found: TopicQueues, plan: Plan, answers: MessageAnswers) -> Plan:
+        """Return a plan with the identities of its last messages, and note the positions that were checked."""
         self._checked = {queue: (at, found.ends[queue]) for queue, at in starts.items() if queue in found.ends}
         ends = {
-            queue: at if at.first is None else replace(at, last=answers.mark(queue, at.next - 1))
+            queue: at if at.first is None else replace(at, last=answers.identity(queue, at.next - 1))
             for queue, at in plan.ends.items()
         }
         return Plan(ends, plan.losses)
 
-    async def _look(self, engine: ClientEngine, known: Mapping[MessageQueue, QueueAt]) -> TopicQueues:
+    async def _look(self, engine: ClientEngine, known: Mapping[MessageQueue, StreamPosition]) -> TopicQueues:
         topics = self._options.topics
         # The queues of topics that are no longer requested keep their positions.
         known_pairs = {(queue.topic, queue.broker_name) for queue in known if topics is None or queue.topic in topics}

@@ -38,7 +38,7 @@ class _Batch(NamedTuple):
 class FileRemover:
     """Removes files.
 
-    Concurrency: the store's thread, except for `close_later`, `give_up`, `_removing` and `_closing_hanged`, which run
+    Concurrency: the store's thread, except for `close_later`, `give_up`, `_removing` and `_closing_in_use`, which run
     in the worker. Only the worker removes or changes batches.
 
     Attributes:
@@ -51,16 +51,16 @@ class FileRemover:
         self.worker = worker
         self._waiting: deque[_Batch] = deque()
         self._removal: Future[bool] | None = None
-        self._hanged: list[ClosableFile] = []
+        self._in_use: list[ClosableFile] = []
         self._failure = ""
         self._removed_bytes = 0
         self._wanted_bytes = 0
         self.is_stopping = False
 
     @property
-    def hanged_count(self) -> int:
+    def in_use_count(self) -> int:
         """Return how many removed files are still mapped because they are read."""
-        return len(self._hanged)
+        return len(self._in_use)
 
     @property
     def pending_bytes(self) -> int:
@@ -90,14 +90,14 @@ class FileRemover:
                 self._removal.result()  # An exception of a slice is a bug and must not go unseen.
             self._removal = submit_slices(self.worker, self._removing(), lambda: not self.is_stopping)
 
-    def retry_hanged(self) -> None:
-        """Try again to close the hanged files."""
-        if self._hanged:
-            self.worker.submit(self._closing_hanged)
+    def retry_close_in_use(self) -> None:
+        """Try again to close the removed files that were in use."""
+        if self._in_use:
+            self.worker.submit(self._closing_in_use)
 
     def close_later(self, files: Sequence[ClosableFile]) -> None:
         """Close files whose names are gone; for the worker."""
-        self._hanged += [file for file in files if not file.close()]
+        self._in_use += [file for file in files if not file.close()]
 
     def give_up(self, folder: str) -> None:
         """Leave the waiting files in a folder to the caller, who removes them all; for the worker.
@@ -138,5 +138,5 @@ class FileRemover:
         if batch.is_log:
             self._files.sync_dir(batch.files[0].path.rpartition("/")[0])
 
-    def _closing_hanged(self) -> None:
-        self._hanged = [file for file in self._hanged if not file.close()]
+    def _closing_in_use(self) -> None:
+        self._in_use = [file for file in self._in_use if not file.close()]

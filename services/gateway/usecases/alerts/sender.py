@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from gantry.runtime.clock import Clock
 from gantry.runtime.rng import Rng
-from gantry.runtime.tasks import TaskBag, wait_for_event
+from gantry.runtime.tasks import TaskSet, wait_for_event
 from gantry.runtime.telemetry import logger
 from services.gateway.auth.principal import NamePatterns
 from services.gateway.db.alerts import AlertEvent
@@ -96,7 +96,7 @@ class WebhookSender:
             resolve=Resolver().resolve,
             transport=await open_transport(),
         )
-        sending = TaskBag("webhooks", self._attempt_failed)
+        sending = TaskSet("webhooks", self._attempt_failed)
         try:
             while True:
                 pause_s = await self._send_due(client, sending)
@@ -107,7 +107,7 @@ class WebhookSender:
             await sending.cancel()
             await client.close()
 
-    async def _send_due(self, client: WebhookClient, sending: TaskBag) -> float:
+    async def _send_due(self, client: WebhookClient, sending: TaskSet) -> float:
         """Create the deliveries of new events, start due deliveries; return the pause before the next call, in s."""
         try:
             while await self.create_deliveries() == EVENTS_AT_ONCE:

@@ -32,7 +32,7 @@ LEADERSHIP = "reconcile"
 
 
 @dataclass(slots=True)
-class Round:
+class RoundCounts:
     """Counts of a round's actions."""
 
     put: int = 0
@@ -62,7 +62,7 @@ class KindReconciler(Generic[ObservedState]):
         self._metadata = metadata
         self._brokers = brokers
 
-    async def round(self) -> Round:
+    async def round(self) -> RoundCounts:
         """Compare all names once and repair the differences. Raises ProblemError."""
         asked = await self._brokers.ask(self._kind.table, fresh=True)
         asked.require_any()
@@ -75,7 +75,7 @@ class KindReconciler(Generic[ObservedState]):
         rows = await self._all_rows()
         desired = {name: self._desired_state(row) for name, row in rows.items()}
         plans = decide_all(desired, present, answered=list(asked.answers), silent=sorted(asked.failures))
-        done = Round()
+        done = RoundCounts()
         for name, plan in plans.items():
             waiting = [asked.failures[broker] for broker in plan.waiting]
             await self._apply_plan(_NameAction(name, plan, rows.get(name), present.get(name, {}), waiting), done)
@@ -112,7 +112,7 @@ class KindReconciler(Generic[ObservedState]):
             rows.update({row.name: row for row in await repository.unsettled()})
         return rows
 
-    async def _apply_plan(self, action: "_NameAction[ObservedState]", done: Round) -> None:
+    async def _apply_plan(self, action: "_NameAction[ObservedState]", done: RoundCounts) -> None:
         row = action.row
         if row is None:
             await self._adopt(action, done)
@@ -135,7 +135,7 @@ class KindReconciler(Generic[ObservedState]):
             homes = homes_of(settings, await self._brokers.sets(), row.observed)
             await self._kind.after_put(action.name, settings, homes)
 
-    async def _adopt(self, action: "_NameAction[ObservedState]", done: Round) -> None:
+    async def _adopt(self, action: "_NameAction[ObservedState]", done: RoundCounts) -> None:
         observed = self._kind.observed_column(action.present)
         config = msgspec.to_builtins(self._kind.adopted(action.present, frozenset(await self._brokers.sets())))
         async with self._metadata.transaction() as session:
@@ -144,7 +144,7 @@ class KindReconciler(Generic[ObservedState]):
             done.adopted += 1
             log.info("imported from brokers", kind=self._kind.name, name=action.name, brokers=sorted(observed))
 
-    async def _repair(self, action: "_NameAction[ObservedState]", row: ConfigRow, done: Round) -> list[str]:
+    async def _repair(self, action: "_NameAction[ObservedState]", row: ConfigRow, done: RoundCounts) -> list[str]:
         """Write to and delete from all brokers concurrently, as the row is locked meanwhile; return the failures."""
         settings = self._kind.read_settings(row.config)
         failures: list[str] = []
@@ -240,6 +240,6 @@ class Reconciler:
             log.warning("reconciling failed", reason=error.detail, metadata_away=is_metadata_unavailable(error))
         self._metrics.gauges["is_reconciler"] = float(self._leadership.is_leader)
 
-    def _count(self, done: Round) -> None:
+    def _count(self, done: RoundCounts) -> None:
         for name in ("put", "dropped", "adopted", "forgotten", "failed"):
             self._metrics.count(f"reconcile_{name}", getattr(done, name))

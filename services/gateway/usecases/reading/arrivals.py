@@ -11,7 +11,7 @@ from typing import Final
 from gantry.client.consumer.pull import PullConsumer, PullStatus
 from gantry.model.group import SubscriptionData
 from gantry.model.message import MessageQueue
-from gantry.runtime.tasks import TaskBag
+from gantry.runtime.tasks import TaskSet
 from gantry.runtime.telemetry import logger
 from services.gateway.errors import OVERLOADED, ProblemError
 
@@ -34,7 +34,7 @@ class Arrivals:
     def __init__(self, puller: PullConsumer) -> None:
         self._puller = puller
         self._waits: dict[_Place, _Wait] = {}
-        self._tasks = TaskBag("arrivals", _failed)
+        self._tasks = TaskSet("arrivals", _failed)
 
     @property
     def held_pulls(self) -> int:

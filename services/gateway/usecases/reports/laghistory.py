@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from gantry.model.errors import InvalidValueError
-from gantry.model.laghistory import POINTS_MAX, STEPS, WRITTEN_EVERY, LagPoint, Seen, add_up, choose_step
+from gantry.model.laghistory import POINTS_MAX, STEPS, WRITTEN_EVERY, LagPoint, LagSample, add_up, choose_step
 from gantry.model.sampleblock import Block, Kind, Pair, SampleBlockError, decode_block
 from gantry.model.samplepair import PairQueues, read_full, read_pair
 from gantry.runtime.clock import Clock
@@ -115,7 +115,7 @@ async def _read(
 
 
 def _points(blocks: Sequence[StoredBlock], bases: Bases, pair: Pair, step: timedelta, end: datetime) -> list[LagPoint]:
-    seen: list[Seen] = []
+    samples: list[LagSample] = []
     place: tuple[str, datetime] | None = None
     base: Block | None = None
     for stored in blocks:
@@ -135,8 +135,8 @@ def _points(blocks: Sequence[StoredBlock], bases: Bases, pair: Pair, step: timed
             continue
         if found is not None:
             first_at = None if found.first_ms is None else _EPOCH + timedelta(milliseconds=found.first_ms)
-            seen.append(Seen(stored.sampled_at, stored.broker, found.lag, first_at))
-    return list(add_up(sorted(seen, key=lambda one: one.sampled_at), step=step, until=end))
+            samples.append(LagSample(stored.sampled_at, stored.broker, found.lag, first_at))
+    return list(add_up(sorted(samples, key=lambda one: one.sampled_at), step=step, until=end))
 
 
 def _decode(data: bytes | None) -> Block:

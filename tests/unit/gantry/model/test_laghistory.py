@@ -10,7 +10,7 @@ from gantry.model.laghistory import (
     STEPS,
     BehindSince,
     LagPoint,
-    Seen,
+    LagSample,
     add_up,
     behind_since,
     choose_step,
@@ -21,7 +21,7 @@ STEP = timedelta(seconds=15)
 
 
 def points(*seen: tuple[float, str, int | None], until_s: float) -> list[tuple[float, int | None]]:
-    found = [Seen(NOON + timedelta(seconds=at_s), broker, lag) for at_s, broker, lag in seen]
+    found = [LagSample(NOON + timedelta(seconds=at_s), broker, lag) for at_s, broker, lag in seen]
     added = add_up(found, step=STEP, until=NOON + timedelta(seconds=until_s))
     return [((at - NOON).total_seconds(), lag) for at, lag, _ in added]
 

@@ -1,31 +1,31 @@
 import asyncio
 
-from gantry.runtime.tasks import TaskBag, wait_for_event
+from gantry.runtime.tasks import TaskSet, wait_for_event
 
 
 async def test_tasks_are_removed_when_they_end():
     failures: list[BaseException] = []
-    bag = TaskBag("requests", failures.append)
+    tasks = TaskSet("requests", failures.append)
 
-    task = bag.spawn(asyncio.sleep(1, "done"))
-    assert len(bag) == 1
+    task = tasks.spawn(asyncio.sleep(1, "done"))
+    assert len(tasks) == 1
     assert task.get_name() == "requests"
 
     assert await task == "done"
     await asyncio.sleep(0)
-    assert len(bag) == 0
+    assert len(tasks) == 0
     assert failures == []
 
 
 async def test_a_failed_task_is_reported_and_cancels_no_other():
     failures: list[BaseException] = []
-    bag = TaskBag("requests", failures.append)
+    tasks = TaskSet("requests", failures.append)
 
     async def fail() -> None:
         raise ValueError("no")
 
-    bag.spawn(fail())
-    other = bag.spawn(asyncio.sleep(1, "done"))
+    tasks.spawn(fail())
+    other = tasks.spawn(asyncio.sleep(1, "done"))
 
     assert await other == "done"
     assert [str(failure) for failure in failures] == ["no"]
@@ -33,7 +33,7 @@ async def test_a_failed_task_is_reported_and_cancels_no_other():
 
 async def test_cancelling_waits_until_all_have_ended():
     failures: list[BaseException] = []
-    bag = TaskBag("requests", failures.append)
+    tasks = TaskSet("requests", failures.append)
     ended: list[str] = []
 
     async def tidy() -> None:
@@ -43,12 +43,12 @@ async def test_cancelling_waits_until_all_have_ended():
             await asyncio.sleep(1)
             ended.append("tidied")
 
-    bag.spawn(tidy())
+    tasks.spawn(tidy())
     await asyncio.sleep(0)
-    await bag.cancel()
+    await tasks.cancel()
 
     assert ended == ["tidied"]
-    assert len(bag) == 0
+    assert len(tasks) == 0
     assert failures == []
 
 

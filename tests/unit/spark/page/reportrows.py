@@ -118,7 +118,7 @@ def _words(element: ET.Element | None) -> Iterator[str]:
         yield child.tail or ""
 
 
-class Seen(HTMLParser):
+class ParsedPage(HTMLParser):
     """The view of a browser's parser: elements with their attributes."""
 
     def __init__(self, html: str) -> None:

@@ -5,7 +5,19 @@ from typing import Any
 
 import pytest
 
-from tests.unit.spark.page.reportrows import NOW, SVG, Seen, lag, page, queue, read, samples, stopped, text, unknown
+from tests.unit.spark.page.reportrows import (
+    NOW,
+    SVG,
+    ParsedPage,
+    lag,
+    page,
+    queue,
+    read,
+    samples,
+    stopped,
+    text,
+    unknown,
+)
 
 EVIL = "</title></style><script>alert(1)</script>\"'&<img src=x onerror=alert(1)>]]>"
 ALLOWED = {
@@ -42,7 +54,7 @@ def evil_pages() -> list[tuple[str, list[dict[str, Any]]]]:
 def test_no_script_runs_and_no_request_is_made_for_any_names(job: str, rows: list[dict[str, Any]]) -> None:
     html = page(rows, job=job, history=samples(EVIL, list(range(40)), topic=EVIL), run={"id": EVIL})
     read(html)
-    for tag, attributes in Seen(html).elements:
+    for tag, attributes in ParsedPage(html).elements:
         assert tag in ALLOWED
         assert not any(name.startswith("on") or name in {"src", "srcset", "data", "action"} for name in attributes)
         assert (attributes.get("href") or "#").startswith("#")

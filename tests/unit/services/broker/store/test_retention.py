@@ -229,14 +229,14 @@ def test_a_file_that_is_being_read_is_closed_later():
     opened.store.clean_expired()
     opened.after(1000)
     assert opened.log_files()[0] == "4096", "the name is gone at once"
-    assert opened.store.state().hanged_files == 1
+    assert opened.store.state().removed_files_in_use == 1
     opened.after(120_000)
-    assert opened.store.state().hanged_files == 1
+    assert opened.store.state().removed_files_in_use == 1
     view.release()
     opened.after(119_999)
-    assert opened.store.state().hanged_files == 1
+    assert opened.store.state().removed_files_in_use == 1
     opened.after(1)
-    assert opened.store.state().hanged_files == 0
+    assert opened.store.state().removed_files_in_use == 0
 
 
 def test_files_that_can_not_be_removed_are_no_reason_to_stop():

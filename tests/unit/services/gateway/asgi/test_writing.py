@@ -33,7 +33,7 @@ def view(body: bytes, number: int = 0, *, binary: bool = False) -> dict[str, Any
 
 
 def content(answer: Any) -> bytes:
-    joined = b"".join([answer.body, *answer.rest])
+    joined = b"".join([answer.body, *answer.remaining])
     assert len(joined) == answer.size
     return joined
 
@@ -53,7 +53,7 @@ async def test_a_large_message_is_written_in_slices(name):
     turns = await turns_while(task)
     answer = task.result()
     assert turns >= len(body) // SLICE_BYTES
-    assert max(map(len, [answer.body, *answer.rest])) <= ESCAPED * SLICE_BYTES
+    assert max(map(len, [answer.body, *answer.remaining])) <= ESCAPED * SLICE_BYTES
     shown = json.loads(content(answer))
     assert (shown["body"], shown["encoding"]) == body_view(body)
     assert (shown["message_id"], shown["keys"]) == ("ID0", ["k"])

@@ -148,11 +148,11 @@ async def test_a_row_has_the_match_of_its_group_and_the_time_of_the_request(engi
         "sql": {"T": TagFilter("x", error="no")},
     }
     survey = Survey({"a": view}, Metadata(has_database=True, filters=filters), [])
-    notes = backlog.notes_of(survey, [REGION, everything, replace(REGION, group="sql")])
-    assert notes["g", "T", "a"] == backlog.Note((1,), ("odd",), 5_000)
-    assert notes["all", "T", "a"] == notes["sql", "T", "a"] == backlog.Note(None, None, 5_000)
+    survey_facts = backlog.survey_facts_of(survey, [REGION, everything, replace(REGION, group="sql")])
+    assert survey_facts["g", "T", "a"] == backlog.SurveyFacts((1,), ("odd",), 5_000)
+    assert survey_facts["all", "T", "a"] == survey_facts["sql", "T", "a"] == backlog.SurveyFacts(None, None, 5_000)
     (parts,) = [parts async for parts in backlog._read(engine, [REGION])]
-    rows = backlog.units_batch(BACKLOG, [*parts, (everything, parts[0][1])], Pushed(), notes).to_pylist()
+    rows = backlog.units_batch(BACKLOG, [*parts, (everything, parts[0][1])], Pushed(), survey_facts).to_pylist()
     assert [row["is_wanted"] for row in rows] == [
         False, True, None, True, False, True,
         True, True, None, True, True, True,

@@ -13,7 +13,14 @@ from spark.datasource.brokers.topicqueues import QueueBounds, TopicQueues
 from spark.datasource.options import read_options
 from spark.datasource.partitions import Region
 from spark.datasource.schema import MESSAGES
-from spark.datasource.stream.offsets import Mark, QueueAt, decode_offset, encode_offset, planned_regions, without_batch
+from spark.datasource.stream.offsets import (
+    MessageIdentity,
+    StreamPosition,
+    decode_offset,
+    encode_offset,
+    planned_regions,
+    without_batch,
+)
 from spark.datasource.stream.plan import (
     DELETED,
     OLDER_COPY,
@@ -36,8 +43,8 @@ OTHER = MessageQueue("T", "broker-b", 0)
 SHARES = st.dictionaries(st.sampled_from([MessageQueue("T", "b", n) for n in range(9)]), st.integers(0, 50))
 
 
-def places(nexts: Mapping[MessageQueue, int]) -> dict[MessageQueue, QueueAt]:
-    return {queue: QueueAt(at) for queue, at in nexts.items()}
+def places(nexts: Mapping[MessageQueue, int]) -> dict[MessageQueue, StreamPosition]:
+    return {queue: StreamPosition(at) for queue, at in nexts.items()}
 
 
 def next_plan(
@@ -76,21 +83,21 @@ def found(held: Mapping[MessageQueue, tuple[int, int]], **more: object) -> Topic
 
 def test_an_offset_has_the_same_text_after_the_checkpoint() -> None:
     offsets = {
-        OTHER: QueueAt(7, 3, Mark(621, 1_700_000_000_000)),
-        MessageQueue("T", "broker-a", 10): QueueAt(1, last=Mark(0)),
-        B: QueueAt(2, is_gone=True),
-        MessageQueue("A", "broker-a", 0): QueueAt(2**53 + 1),
+        OTHER: StreamPosition(7, 3, MessageIdentity(621, 1_700_000_000_000)),
+        MessageQueue("T", "broker-a", 10): StreamPosition(1, last=MessageIdentity(0)),
+        B: StreamPosition(2, is_gone=True),
+        MessageQueue("A", "broker-a", 0): StreamPosition(2**53 + 1),
     }
     text = json.dumps(encode_offset(offsets))
     assert decode_offset(json.loads(text)) == offsets
     # Spark compares offsets as texts, so the text must not depend on the order of discovery.
     assert json.dumps(encode_offset(dict(reversed(offsets.items())))) == text
-    assert without_batch(offsets)[OTHER] == QueueAt(7, last=Mark(621, 1_700_000_000_000))
+    assert without_batch(offsets)[OTHER] == StreamPosition(7, last=MessageIdentity(621, 1_700_000_000_000))
 
 
 def test_an_offset_of_the_previous_release_is_read() -> None:
     start, end = ({"version": 1, "topics": {"T": {"broker-a": {"0": at}}}} for at in (4, 9))
-    assert decode_offset(end) == {A: QueueAt(9)}
+    assert decode_offset(end) == {A: StreamPosition(9)}
     assert planned_regions(start, end) == [Region("T", "broker-a", 0, 4, 9)]
     # A first batch that the previous release planned and this release reads again.
     assert planned_regions(encode_offset(places({A: 5})), end) == [Region("T", "broker-a", 0, 5, 9)]
@@ -138,7 +145,7 @@ def test_a_batch_reads_available_messages_up_to_the_limit() -> None:
 
 def test_a_batch_has_its_own_start() -> None:
     plan = next_plan({A: 90, B: 10}, found({A: (0, 100), B: (0, 10)}))
-    assert plan.ends == {A: QueueAt(100, first=90), B: QueueAt(10)}
+    assert plan.ends == {A: StreamPosition(100, first=90), B: StreamPosition(10)}
     assert read_by(plan) == {A: (90, 100)}
     # The first batch of a query is read again from a start that Spark asks for anew.
     later = encode_offset(places({A: 120, B: 10}))
@@ -166,16 +173,16 @@ def test_messages_removed_before_they_were_read_are_one_reported_loss() -> None:
     )
     # The whole backlog is gone: the place moves on, and the loss is reported once.
     plan = next_plan({A: 10}, found({A: (100, 100)}), rows_max=20)
-    assert (plan.ends, len(plan.losses)) == ({A: QueueAt(100)}, 1)
+    assert (plan.ends, len(plan.losses)) == ({A: StreamPosition(100)}, 1)
     # The place also moves if other queues use the whole limit of the batch.
     plan = next_plan({A: 10, B: 0, C: 0}, found({A: (50, 100), B: (0, 9), C: (0, 9)}), rows_max=1, turn=1)
-    assert plan.ends[A] == QueueAt(50)
+    assert plan.ends[A] == StreamPosition(50)
 
 
 @pytest.mark.parametrize(("end", "rows"), [(7, (0, 7)), (100, (0, 100)), (130, (0, 130)), (0, None)])
 def test_a_queue_created_again_is_read_from_its_beginning(end: int, rows: tuple[int, int] | None) -> None:
-    evidence = Evidence(restarts={A: Restart(0, REMADE, Mark(5_000, 60))})
-    starts = {A: QueueAt(100, last=Mark(900, 50))}
+    evidence = Evidence(restarts={A: Restart(0, REMADE, MessageIdentity(5_000, 60))})
+    starts = {A: StreamPosition(100, last=MessageIdentity(900, 50))}
     plan = plan_batch(starts, found({A: (0, end)}), evidence, None, rows_max=None)
     assert read_by(plan) == ({A: rows} if rows else {})
     assert (plan.ends[A].next, plan.ends[A].last) == (end, None)
@@ -193,30 +200,30 @@ def test_a_queue_that_ends_before_its_place_is_read_from_its_beginning() -> None
 @pytest.mark.parametrize(
     ("last", "first", "stored_later", "wanted"),
     [
-        (None, Mark(10, 5), None, (3, REMADE_OR_OLDER)),
-        (Mark(900, 50), None, None, (3, REMADE_OR_OLDER)),
-        (Mark(900, 50), Mark(901, 50), 7, (3, REMADE)),
-        (Mark(900, 50), Mark(901, None), 7, (3, REMADE)),
+        (None, MessageIdentity(10, 5), None, (3, REMADE_OR_OLDER)),
+        (MessageIdentity(900, 50), None, None, (3, REMADE_OR_OLDER)),
+        (MessageIdentity(900, 50), MessageIdentity(901, 50), 7, (3, REMADE)),
+        (MessageIdentity(900, 50), MessageIdentity(901, None), 7, (3, REMADE)),
         # A new store counts the bytes of its CommitLog from 0 again.
-        (Mark(900, 50), Mark(0, 51), 3, (3, REMADE)),
+        (MessageIdentity(900, 50), MessageIdentity(0, 51), 3, (3, REMADE)),
         # An older copy begins with messages that were read; its later messages follow those.
-        (Mark(900, 50), Mark(0, 10), 6, (6, OLDER_COPY)),
-        (Mark(900, 50), Mark(0, 10), 99, (9, OLDER_COPY)),
-        (Mark(900, None), Mark(0, 10), None, (9, OLDER_COPY)),
+        (MessageIdentity(900, 50), MessageIdentity(0, 10), 6, (6, OLDER_COPY)),
+        (MessageIdentity(900, 50), MessageIdentity(0, 10), 99, (9, OLDER_COPY)),
+        (MessageIdentity(900, None), MessageIdentity(0, 10), None, (9, OLDER_COPY)),
     ],
 )
 def test_a_queue_that_was_replaced_restarts_with_a_reason(
-    last: Mark | None, first: Mark | None, stored_later: int | None, wanted: tuple[int, str]
+    last: MessageIdentity | None, first: MessageIdentity | None, stored_later: int | None, wanted: tuple[int, str]
 ) -> None:
-    restart = explain(QueueAt(20, last=last), QueueBounds(3, 9), first, None, stored_later)
+    restart = explain(StreamPosition(20, last=last), QueueBounds(3, 9), first, None, stored_later)
     assert (restart.next, restart.reason) == wanted
 
 
 def test_a_mark_is_one_message() -> None:
-    assert Mark(5, 7).is_same(Mark(5, 7))
-    assert Mark(5, 7).is_same(Mark(5))
-    assert not Mark(5, 7).is_same(Mark(5, 8))
-    assert not Mark(5, 7).is_same(Mark(6, 7))
+    assert MessageIdentity(5, 7).is_same(MessageIdentity(5, 7))
+    assert MessageIdentity(5, 7).is_same(MessageIdentity(5))
+    assert not MessageIdentity(5, 7).is_same(MessageIdentity(5, 8))
+    assert not MessageIdentity(5, 7).is_same(MessageIdentity(6, 7))
 
 
 def test_a_slave_that_lags_behind_is_no_evidence() -> None:
@@ -233,7 +240,7 @@ def test_a_queue_that_left_its_topic_keeps_its_offset_and_is_reported_once() -> 
     for held, lost in ((QueueBounds(0, 12), 12), (QueueBounds(0, 0), None)):
         plan = next_plan({A: 5, B: 9}, now, evidence=Evidence(hidden={B: held}))
         assert [(loss.queue, loss.expected, loss.end, loss.reason) for loss in plan.losses] == [(B, 9, lost, SHRUNK)]
-        assert plan.ends[B] == QueueAt(9, is_gone=True)
+        assert plan.ends[B] == StreamPosition(9, is_gone=True)
         again = plan_batch(plan.ends, now, Evidence(hidden={B: held}), None, rows_max=None)
         assert (again.ends, again.losses) == (plan.ends, [])
         back = plan_batch(plan.ends, found({A: (0, 5), B: (0, 12)}), Evidence(), None, rows_max=None)
@@ -247,8 +254,8 @@ def test_a_missing_topic_is_removed_and_an_unreachable_broker_keeps_its_place() 
     plan = next_plan({A: 5, OTHER: 9}, gone)
     assert plan.ends == places({A: 5})
     assert [(loss.queue, loss.expected, loss.end, loss.reason) for loss in plan.losses] == [(OTHER, 9, None, DELETED)]
-    away = found({A: (0, 6)}, unknown={("T", "broker-b"): "no answer"})
-    assert next_ends({A: 5, OTHER: 9}, away, None, rows_max=None) == {A: 6, OTHER: 9}
+    unreachable = found({A: (0, 6)}, unknown={("T", "broker-b"): "no answer"})
+    assert next_ends({A: 5, OTHER: 9}, unreachable, None, rows_max=None) == {A: 6, OTHER: 9}
 
 
 def test_with_a_target_no_message_after_it_is_read() -> None:
@@ -296,7 +303,9 @@ def test_a_batch_is_split_into_the_same_tasks_every_time() -> None:
     options = read_options({"kind": "messages", "namesrv": "h:1", "maxRowsPerPartition": "40"})
     reader = MessageStreamReader(options, MESSAGES)
     start = encode_offset(places({A: 5, B: 7}))
-    end = encode_offset({A: QueueAt(105, 5, Mark(900, 1)), B: QueueAt(7), OTHER: QueueAt(3, 0)})
+    end = encode_offset(
+        {A: StreamPosition(105, 5, MessageIdentity(900, 1)), B: StreamPosition(7), OTHER: StreamPosition(3, 0)}
+    )
     planned = reader.partitions(start, end)
     regions = [region for task in planned for region in task.regions]  # type: ignore[attr-defined]
     assert sum(region.rows for region in regions) == 103

@@ -15,24 +15,30 @@ from spark.datasource.brokers.topicqueues import QueueBounds, TopicQueues, find_
 from spark.datasource.dataloss import DataLossError, Loss, report_losses
 from spark.datasource.options import read_options
 from spark.datasource.pushdown import Pushed
-from spark.datasource.stream.offsets import Mark, QueueAt
-from spark.datasource.stream.queuemarks import Answers, ask_messages, find_hidden, find_suspects, queried_positions
+from spark.datasource.stream.offsets import MessageIdentity, StreamPosition
+from spark.datasource.stream.positionchecks import (
+    MessageAnswers,
+    ask_messages,
+    find_hidden,
+    find_suspects,
+    queried_positions,
+)
 from tests.support.scriptedpeer import Script, ScriptedCluster, ScriptedOutcome, ok, refuse
 
 A, B = (MessageQueue("T", "broker-a", number) for number in range(2))
-ANY = Mark(0)
+ANY = MessageIdentity(0)
 PLACE = ("T", "broker-a")
 
 
-def head(offset: int | None, held: tuple[int, int], mark: Mark = ANY) -> FirstUnconsumed:
-    return FirstUnconsumed(*held, offset, mark.physical_offset, 9, 0, mark.stored_at_ms, None, False, None, 0)
+def head(offset: int | None, held: tuple[int, int], identity: MessageIdentity = ANY) -> FirstUnconsumed:
+    return FirstUnconsumed(*held, offset, identity.physical_offset, 9, 0, identity.stored_at_ms, None, False, None, 0)
 
 
 def test_a_batch_requests_unknown_marks_only() -> None:
-    last = Mark(900, 50)
-    starts = {A: QueueAt(5, last=last), B: QueueAt(7, last=last)}
+    last = MessageIdentity(900, 50)
+    starts = {A: StreamPosition(5, last=last), B: StreamPosition(7, last=last)}
     found = TopicQueues({A: QueueBounds(0, 9), B: QueueBounds(0, 7)}, readable={PLACE: frozenset({0, 1})})
-    ends = {A: QueueAt(9, first=5), B: QueueAt(7, last=last)}
+    ends = {A: StreamPosition(9, first=5), B: StreamPosition(7, last=last)}
     # The end is requested first: a queue created again between both answers shows at its start.
     assert list(queried_positions(starts, found, ends, {})) == [(A, 8), (A, 4), (B, 6)]
     checked = {queue: (starts[queue], held) for queue, held in found.ends.items()}
@@ -49,18 +55,18 @@ def test_a_batch_requests_unknown_marks_only() -> None:
 @pytest.mark.parametrize(
     ("there", "suspect"),
     [
-        (head(4, (0, 9), Mark(900, 50)), False),
-        (head(4, (0, 9), Mark(900, None)), False),
-        (head(4, (0, 9), Mark(901, 50)), True),
-        (head(4, (0, 9), Mark(900, 51)), True),
+        (head(4, (0, 9), MessageIdentity(900, 50)), False),
+        (head(4, (0, 9), MessageIdentity(900, None)), False),
+        (head(4, (0, 9), MessageIdentity(901, 50)), True),
+        (head(4, (0, 9), MessageIdentity(900, 51)), True),
         (head(None, (0, 3)), True),
         (head(6, (6, 9)), False),
         (None, False),
     ],
 )
 def test_another_message_in_place_of_the_last_one_read_is_suspect(there: FirstUnconsumed | None, suspect: bool) -> None:
-    starts, found = {A: QueueAt(5, last=Mark(900, 50))}, TopicQueues({A: QueueBounds(0, 9)})
-    answers = Answers({} if there is None else {(A, 4): there})
+    starts, found = {A: StreamPosition(5, last=MessageIdentity(900, 50))}, TopicQueues({A: QueueBounds(0, 9)})
+    answers = MessageAnswers({} if there is None else {(A, 4): there})
     assert find_suspects(starts, found, answers) == ({A} if suspect else set())
     found.stand_ins.add(PLACE)
     assert find_suspects(starts, found, answers) == set()
@@ -68,15 +74,15 @@ def test_another_message_in_place_of_the_last_one_read_is_suspect(there: FirstUn
 
 def test_a_queue_is_hidden_only_if_its_broker_says_so() -> None:
     starts, found = (
-        {A: QueueAt(5), B: QueueAt(7)},
+        {A: StreamPosition(5), B: StreamPosition(7)},
         TopicQueues({A: QueueBounds(0, 9)}, readable={PLACE: frozenset({0})}),
     )
-    assert find_hidden(starts, found, Answers()) == {}
-    assert find_hidden(starts, found, Answers({(B, 7): head(None, (0, 8))})) == {B: QueueBounds(0, 8)}
+    assert find_hidden(starts, found, MessageAnswers()) == {}
+    assert find_hidden(starts, found, MessageAnswers({(B, 7): head(None, (0, 8))})) == {B: QueueBounds(0, 8)}
     nothing = FirstUnconsumed(None, None, None, None, None, None, None, None, False, "topic T has 1 queues", 0)
-    assert find_hidden(starts, found, Answers({(B, 7): nothing})) == {B: QueueBounds(0, 0)}
+    assert find_hidden(starts, found, MessageAnswers({(B, 7): nothing})) == {B: QueueBounds(0, 0)}
     found.readable.clear()
-    assert find_hidden(starts, found, Answers({(B, 7): nothing})) == {}
+    assert find_hidden(starts, found, MessageAnswers({(B, 7): nothing})) == {}
 
 
 async def test_brokers_without_the_request_and_unreachable_brokers(
@@ -95,8 +101,12 @@ async def test_brokers_without_the_request_and_unreachable_brokers(
     cluster.transport.at("broker-a:10911", {RequestCode.GANTRY_FIRST_UNCONSUMED: heads})
     cluster.transport.down("broker-c:10911")
     answers = await ask_messages(engine, [(MessageQueue("T", f"broker-{name}", 0), 3) for name in "abc"])
-    assert (answers.mark(A, 3), answers.held(A, 3), len(answers.heads)) == (Mark(7), QueueBounds(0, 9), 1)
-    assert answers.away.keys() == {"broker-c"}
+    assert (answers.identity(A, 3), answers.held(A, 3), len(answers.heads)) == (
+        MessageIdentity(7),
+        QueueBounds(0, 9),
+        1,
+    )
+    assert answers.unreachable.keys() == {"broker-c"}
     found = TopicQueues({A: QueueBounds(0, 9)}, readable={PLACE: frozenset({0})})
     found.discard("broker-a", "no answer")
     assert (found.ends, found.readable, found.unknown) == ({}, {}, {PLACE: "no answer"})

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from spark.page.lagrows import LagRow, read_row, worst_first
 
-FOLDED_ABOVE: Final = 20
+COMBINED_ABOVE: Final = 20
 """The number of rows up to which nothing is combined, because people can read the rows one by one."""
-FOLD_MIN: Final = 3
+COMBINED_MIN: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
+class CombinedRow:
     """Rows of one topic and one verdict, the worst first; or a single row."""
 
     rows: tuple[LagRow, ...]
@@ -32,24 +32,24 @@ class Fold:
         return f" and {len(self.rows) - 1:,} more" if len(self.rows) > 1 else ""
 
 
-def fold(rows: Sequence[LagRow]) -> list[Fold]:
+def combine_rows(rows: Sequence[LagRow]) -> list[CombinedRow]:
     """Return the rows with equal rows combined, the worst first."""
     equal: dict[tuple[str, str], list[LagRow]] = {}
     for row in sorted(rows, key=worst_first):
         equal.setdefault((row.topic, row.verdict), []).append(row)
-    folds: list[Fold] = []
+    combined: list[CombinedRow] = []
     for found in equal.values():
-        if len(rows) > FOLDED_ABOVE and len(found) >= FOLD_MIN:
-            folds.append(Fold(tuple(found)))
+        if len(rows) > COMBINED_ABOVE and len(found) >= COMBINED_MIN:
+            combined.append(CombinedRow(tuple(found)))
         else:
-            folds += [Fold((row,)) for row in found]
-    return sorted(folds, key=lambda one: worst_first(one.worst))
+            combined += [CombinedRow((row,)) for row in found]
+    return sorted(combined, key=lambda one: worst_first(one.worst))
 
 
-def to_chart(folds: Iterable[Fold]) -> list[Fold]:
-    """Return the folds whose history is worth a chart, in the table's order: those not OK or, if all are OK, all."""
-    folds = list(folds)
-    return [one for one in folds if one.worst.verdict != "OK"] or folds
+def rows_to_chart(combined: Iterable[CombinedRow]) -> list[CombinedRow]:
+    """Return the rows whose history is worth a chart, in the table's order: those not OK or, if all are OK, all."""
+    combined = list(combined)
+    return [one for one in combined if one.worst.verdict != "OK"] or combined
 
 
 def charted_pairs(rows: Iterable[Mapping[str, Any]], most: int) -> list[tuple[str, str]]:
@@ -59,5 +59,5 @@ def charted_pairs(rows: Iterable[Mapping[str, Any]], most: int) -> list[tuple[st
     because their lines show nothing.
     """
     topics = [read_row(row) for row in rows if row.get("level") != "queue"]
-    wanted = [one.worst for one in to_chart(fold(topics)) if one.worst.lag_messages != 0]
-    return [(row.group, row.topic) for row in wanted[:most]]
+    charted = [one.worst for one in rows_to_chart(combine_rows(topics)) if one.worst.lag_messages != 0]
+    return [(row.group, row.topic) for row in charted[:most]]

@@ -1,6 +1,6 @@
 """Asks masters which messages are at given queue offsets: hundreds of offsets in a request (900002).
 
-Brokers other than Gantry's do not know the request, so their queues have no marks. A broker that does not answer is
+Brokers other than Gantry's do not know the request, so the messages of their queues have no identity. A broker that does not answer is
 reported separately, because no conclusion follows from a missing answer.
 """
 
@@ -14,27 +14,27 @@ from gantry.client.engine import ClientEngine
 from gantry.client.errors import BrokerUnavailableError, ClientError, NotServedError
 from gantry.model.message import MessageQueue
 from spark.datasource.brokers.topicqueues import QueueBounds, TopicQueues, topic_broker_of
-from spark.datasource.stream.offsets import Mark, QueueAt
+from spark.datasource.stream.offsets import MessageIdentity, StreamPosition
 from spark.datasource.stream.plan import Restart, explain
 
 QueuePosition = tuple[MessageQueue, int]
 """A queue, and the queue offset to ask about."""
-Checked = dict[MessageQueue, tuple[QueueAt, QueueBounds]]
+CheckedPositions = dict[MessageQueue, tuple[StreamPosition, QueueBounds]]
 """The position whose last message was found in place, and the ends of the queue at that time, by queue."""
 
 
 @dataclass(slots=True)
-class Answers:
-    """The answers of brokers. Questions to brokers that do not know the request are missing."""
+class MessageAnswers:
+    """The answers of brokers. Positions on brokers that do not know the request are missing."""
 
     heads: dict[QueuePosition, FirstUnconsumed] = field(default_factory=dict)
-    away: dict[str, str] = field(default_factory=dict)
+    unreachable: dict[str, str] = field(default_factory=dict)
     """The brokers that did not answer, with the error."""
 
-    def mark(self, queue: MessageQueue, offset: int) -> Mark | None:
+    def identity(self, queue: MessageQueue, offset: int) -> MessageIdentity | None:
         """Return the message at an offset; None if there is none or it is unknown."""
         head = self.heads.get((queue, offset))
-        return None if head is None or head.queue_offset != offset else _mark(head)
+        return None if head is None or head.queue_offset != offset else _identity_of(head)
 
     def held(self, queue: MessageQueue, offset: int) -> QueueBounds | None:
         """Return the ends of a question's queue; None if the broker does not report them."""
@@ -44,9 +44,9 @@ class Answers:
         return QueueBounds(head.min_offset, head.max_offset)
 
 
-async def ask_messages(engine: ClientEngine, positions: Iterable[QueuePosition]) -> Answers:
+async def ask_messages(engine: ClientEngine, positions: Iterable[QueuePosition]) -> MessageAnswers:
     """Ask which messages are at queue offsets. Each broker answers in the order of its positions."""
-    answers = Answers()
+    answers = MessageAnswers()
     by_broker: dict[str, dict[QueuePosition, None]] = {}
     for position in positions:
         by_broker.setdefault(position[0].broker_name, {})[position] = None
@@ -58,17 +58,17 @@ async def ask_messages(engine: ClientEngine, positions: Iterable[QueuePosition])
         except NotServedError:
             pass
         except ClientError as error:
-            answers.away[broker] = str(error)
+            answers.unreachable[broker] = str(error)
 
     await asyncio.gather(*(ask(broker, list(positions)) for broker, positions in by_broker.items()))
     return answers
 
 
 def queried_positions(
-    starts: Mapping[MessageQueue, QueueAt],
+    starts: Mapping[MessageQueue, StreamPosition],
     found: TopicQueues,
-    ends: Mapping[MessageQueue, QueueAt],
-    checked: Checked,
+    ends: Mapping[MessageQueue, StreamPosition],
+    checked: CheckedPositions,
 ) -> Iterator[QueuePosition]:
     """Yield the positions to ask about for a batch, first the ones about its ends.
 
@@ -89,22 +89,24 @@ def queried_positions(
             yield queue, at.next
 
 
-def find_suspects(starts: Mapping[MessageQueue, QueueAt], found: TopicQueues, answers: Answers) -> set[MessageQueue]:
+def find_suspects(
+    starts: Mapping[MessageQueue, StreamPosition], found: TopicQueues, answers: MessageAnswers
+) -> set[MessageQueue]:
     """Return the queues that end before their position, or have another message in place of the last message read."""
     suspects = set()
     for queue, held in found.ends.items():
         at = starts.get(queue)
         if at is None or topic_broker_of(queue) in found.stand_ins:
             continue
-        by_now, mark = answers.held(queue, at.next - 1), answers.mark(queue, at.next - 1)
-        is_other = mark is not None and at.last is not None and not mark.is_same(at.last)
+        by_now, identity = answers.held(queue, at.next - 1), answers.identity(queue, at.next - 1)
+        is_other = identity is not None and at.last is not None and not identity.is_same(at.last)
         if is_other or at.next > held.end or (by_now is not None and at.next > by_now.end):
             suspects.add(queue)
     return suspects
 
 
 def find_hidden(
-    starts: Mapping[MessageQueue, QueueAt], found: TopicQueues, answers: Answers
+    starts: Mapping[MessageQueue, StreamPosition], found: TopicQueues, answers: MessageAnswers
 ) -> dict[MessageQueue, QueueBounds]:
     """Return the queues that their topic no longer has, with their ends."""
     return {
@@ -117,9 +119,9 @@ def find_hidden(
 async def explain_all(
     engine: ClientEngine,
     suspects: Iterable[MessageQueue],
-    starts: Mapping[MessageQueue, QueueAt],
+    starts: Mapping[MessageQueue, StreamPosition],
     found: TopicQueues,
-    answers: Answers,
+    answers: MessageAnswers,
 ) -> dict[MessageQueue, Restart]:
     """Return where reading continues in queues that no longer have the messages that were read from them.
 
@@ -135,24 +137,26 @@ async def explain_all(
     """
     queues = sorted(suspects)
     firsts = await ask_messages(engine, [(queue, found.ends[queue].first) for queue in queues])
-    if firsts.away:
-        raise BrokerUnavailableError(min(firsts.away))
+    if firsts.unreachable:
+        raise BrokerUnavailableError(min(firsts.unreachable))
     restarts = {}
     for queue in queues:
         at, newer_offset = starts[queue], None
         head = firsts.heads.get((queue, found.ends[queue].first))
         if at.last is not None and at.last.stored_at_ms is not None:
             newer_offset = await Offsets(engine).search_offset(queue, at.last.stored_at_ms + 1)
-        mark = answers.mark(queue, at.next - 1)
-        restarts[queue] = explain(at, found.ends[queue], None if head is None else _mark(head), mark, newer_offset)
+        identity = answers.identity(queue, at.next - 1)
+        restarts[queue] = explain(
+            at, found.ends[queue], None if head is None else _identity_of(head), identity, newer_offset
+        )
     return restarts
 
 
-def _is_left_out(queue: MessageQueue, at: QueueAt, found: TopicQueues) -> bool:
+def _is_left_out(queue: MessageQueue, at: StreamPosition, found: TopicQueues) -> bool:
     """Return whether a master has the topic but no longer this queue, and the stream has not noted it yet."""
     readable = found.readable.get(topic_broker_of(queue))
     return readable is not None and queue.queue_id not in readable and not at.is_gone
 
 
-def _mark(head: FirstUnconsumed) -> Mark | None:
-    return None if head.physical_offset is None else Mark(head.physical_offset, head.stored_at_ms)
+def _identity_of(head: FirstUnconsumed) -> MessageIdentity | None:
+    return None if head.physical_offset is None else MessageIdentity(head.physical_offset, head.stored_at_ms)

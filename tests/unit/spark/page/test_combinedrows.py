@@ -38,11 +38,11 @@ def test_groups_of_one_topic_and_verdict_are_one_row_and_one_section() -> None:
     assert set(links) <= targets
 
 
-def test_few_groups_are_not_folded() -> None:
+def test_few_groups_are_not_combined() -> None:
     assert len(table(page(many(20)))) == 20
 
 
-def test_a_fold_states_the_number_of_unknown_groups_and_of_those_without_an_end() -> None:
+def test_a_combined_row_states_the_number_of_unknown_groups_and_of_those_without_an_end() -> None:
     rows = [stopped(f"g{index:02}", lag_messages=None if index == 3 else 5, in_rate=None) for index in range(20)]
     rows += [stopped(f"h{index}", lag_messages=5, drain_eta_s=60.0) for index in range(2)]
     (row,) = table(page([*rows, lag("other", topic="T"), stopped("last", topic="U", lag_messages=1)]))[:1]
@@ -53,7 +53,7 @@ def test_a_fold_states_the_number_of_unknown_groups_and_of_those_without_an_end(
     assert table(page(never))[0][5] == "never: 25 of 30"
 
 
-def test_a_group_of_several_topics_keeps_its_section_if_others_are_folded() -> None:
+def test_a_group_of_several_topics_keeps_its_section_if_others_are_combined() -> None:
     rows = [*many(60), stopped("warehouse-eu-0000", topic="B")]
     sections = [
         found.findtext("summary/h3/bdi") for found in read(page(rows)).iter("details") if found.get("class") == "group"
@@ -62,7 +62,7 @@ def test_a_group_of_several_topics_keeps_its_section_if_others_are_folded() -> N
     assert "20 groups orders.created" in table(page(rows))[0][0]
 
 
-def test_a_very_large_fold_counts_the_omitted_groups() -> None:
+def test_a_very_large_combined_row_counts_the_omitted_groups() -> None:
     html = page(many(900))
     said = text(html)
     assert "The 300 groups" in said
