@@ -58,12 +58,12 @@ AIM_QUEUES = 10_000
 P99_RATIO_MAX, START_S_MAX, DISK_MIB_MAX = 2.0, 5.0, 100.0
 
 
-class GaveUpError(Exception):
+class NotMeasurableError(Exception):
     """A size that can't be measured; the report shows the message."""
 
 
 @dataclass(slots=True)
-class Measured:
+class SizeFigures:
     """The figures of one size; 0 for a figure that a failure prevented."""
 
     queues: int
@@ -82,22 +82,22 @@ class Measured:
 
 def run(*, tiny: bool = False, sizes: Sequence[int] = (), store_bytes_max: int = STORE_BYTES_MAX) -> Iterator[Row]:
     """Run the benchmark. Ratios are to the first size."""
-    baseline: Measured | None = None
+    baseline: SizeFigures | None = None
     for queues in sizes or (TINY_SIZES if tiny else SIZES):
         measured = measure(queues, tiny=tiny, store_bytes_max=store_bytes_max)
         baseline = baseline or measured
         yield from rows(measured, baseline)
 
 
-def measure(queues: int, *, tiny: bool, store_bytes_max: int) -> Measured:
+def measure(queues: int, *, tiny: bool, store_bytes_max: int) -> SizeFigures:
     """Measure one size. If it fails, the result contains the failure."""
-    measured = Measured(queues)
+    measured = SizeFigures(queues)
     with scratch(f"scale-{queues}") as folder:
         broker = broker_alone(folder, SMALL_FILES if tiny else {})
         try:
             _refuse_full_disk(folder, store_bytes_max)
             _Size(measured, broker, folder / "store", store_bytes_max, tiny=tiny).measure()
-        except (GaveUpError, OSError, RuntimeError, TimeoutError) as error:
+        except (NotMeasurableError, OSError, RuntimeError, TimeoutError) as error:
             lines = str(error).strip().splitlines() or [type(error).__name__]
             # The error of a process that does not start contains its log. The last line of the log gives the reason.
             measured.failure = " … ".join(dict.fromkeys([lines[0], lines[-1]]))[:FAILURE_CHARS_MAX]
@@ -110,13 +110,17 @@ def _refuse_full_disk(folder: Path, store_bytes_max: int) -> None:
     free = shutil.disk_usage(folder).free
     # Twice as much must be free, so that other users of the disk do not run out of space.
     if free < 2 * store_bytes_max:
-        raise GaveUpError(f"the disk has {free / MIB:,.0f} MiB free, {2 * store_bytes_max / MIB:,.0f} MiB are needed")
+        raise NotMeasurableError(
+            f"the disk has {free / MIB:,.0f} MiB free, {2 * store_bytes_max / MIB:,.0f} MiB are needed"
+        )
 
 
 class _Size:
     """The steps of one size."""
 
-    def __init__(self, measured: Measured, broker: Service, store: Path, store_bytes_max: int, *, tiny: bool) -> None:
+    def __init__(
+        self, measured: SizeFigures, broker: Service, store: Path, store_bytes_max: int, *, tiny: bool
+    ) -> None:
         self._measured = measured
         self._broker = broker
         self._store = store
@@ -148,7 +152,7 @@ class _Size:
 
     def _stop(self) -> float:
         if not self._broker.stop():
-            raise GaveUpError("the broker did not stop in order")
+            raise NotMeasurableError("the broker did not stop in order")
         return self._broker.stop_s
 
     def _create_topics(self) -> None:
@@ -160,7 +164,7 @@ class _Size:
             frames_closed_loop(address_of(self._broker.facts), lambda _: request, in_flight=1, requests=1)
         )
         if result.failures:
-            raise GaveUpError("the broker refused the topics")
+            raise NotMeasurableError("the broker refused the topics")
 
     def _touch_each_queue(self) -> None:
         """Send a message to each queue, in parts that double in size. Stop before a part that would take too much disk."""
@@ -170,7 +174,9 @@ class _Size:
             part = range(start, min(start + count, self._measured.queues))
             expected = used + per_queue * len(part)
             if expected > bound:
-                raise GaveUpError(f"the store would take {expected / MIB:,.0f} MiB, the bound is {bound / MIB:,.0f}")
+                raise NotMeasurableError(
+                    f"the store would take {expected / MIB:,.0f} MiB, the bound is {bound / MIB:,.0f}"
+                )
             self._send(part)
             before, used = used, allocated_bytes(self._store)
             per_queue = (used - before) / len(part)
@@ -213,10 +219,10 @@ def _topic(number: int) -> str:
 
 def _check(result: Result) -> None:
     if result.failures:
-        raise GaveUpError(f"{result.failures} of {result.requests} sends failed")
+        raise NotMeasurableError(f"{result.failures} of {result.requests} sends failed")
 
 
-def rows(measured: Measured, baseline: Measured) -> Iterator[Row]:
+def rows(measured: SizeFigures, baseline: SizeFigures) -> Iterator[Row]:
     """Yield the report of one size: all its figures, and its failure."""
     size = f"{measured.queues:,} queues"
     name = f"{size}: {measured.failure}" if measured.failure else f"{size} that took a message"

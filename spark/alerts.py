@@ -33,7 +33,7 @@ Pair = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class SeenVerdict:
+class ReportedVerdict:
     """A report's verdict on a group and a topic, with its numbers."""
 
     verdict: str
@@ -43,14 +43,16 @@ class SeenVerdict:
     cause: str | None = None
 
 
-def collect_verdicts(rows: Iterable[Mapping[str, Any]], seen: dict[Pair, SeenVerdict]) -> Iterator[Mapping[str, Any]]:
+def collect_verdicts(
+    rows: Iterable[Mapping[str, Any]], seen: dict[Pair, ReportedVerdict]
+) -> Iterator[Mapping[str, Any]]:
     """Yield a lag report's rows unchanged, and add the verdict of each group on a topic to `seen`.
 
     The caller reads all rows for another reason, and this saves a second pass over them.
     """
     for row in rows:
         if row["level"] == "topic":
-            seen[row["group"], row["topic"]] = SeenVerdict(
+            seen[row["group"], row["topic"]] = ReportedVerdict(
                 row["verdict"], row["as_of"], row.get("lag_messages"), row.get("lag_seconds"), row.get("cause")
             )
         yield row
@@ -58,7 +60,7 @@ def collect_verdicts(rows: Iterable[Mapping[str, Any]], seen: dict[Pair, SeenVer
 
 def evaluate(
     connection: Connection,
-    noted: Mapping[Pair, SeenVerdict],
+    noted: Mapping[Pair, ReportedVerdict],
     *,
     run_id: UUID,
     settings: AlertSettings,
@@ -87,14 +89,14 @@ def evaluate(
     kept = _read_states(connection)
     seen.update(
         {
-            pair: SeenVerdict(GONE, at)
+            pair: ReportedVerdict(GONE, at)
             for pair, (_, last) in kept.items()
             if pair not in seen and at - last >= GONE_AFTER
         }
     )
     states: list[tuple[Any, ...]] = []
     done: list[Pair] = []
-    events: list[tuple[Pair, SeenVerdict, AlertEvent]] = []
+    events: list[tuple[Pair, ReportedVerdict, AlertEvent]] = []
     for pair, one in seen.items():
         state = kept[pair][0] if pair in kept else None
         decision = decide_alert(state, one.verdict, one.at, alert_id=uuid5(run_id, "/".join(pair)), settings=settings)
@@ -121,11 +123,11 @@ def _columns(state: AlertState) -> tuple[Any, ...]:
     return state.alert_id, state.verdict, state.opened_at, state.since, state.pending, state.pending_since
 
 
-def _lag(seen: SeenVerdict) -> tuple[int | None, float | None]:
+def _lag(seen: ReportedVerdict) -> tuple[int | None, float | None]:
     return seen.lag_messages, seen.lag_seconds
 
 
-def _event_values(pair: Pair, seen: SeenVerdict, event: AlertEvent, run_id: UUID) -> tuple[Any, ...]:
+def _event_values(pair: Pair, seen: ReportedVerdict, event: AlertEvent, run_id: UUID) -> tuple[Any, ...]:
     # A cause may quote a filter or a broker's error. Texts in Postgres can't contain NUL.
     cause = seen.cause and seen.cause[:CAUSE_CHARACTERS_MAX].replace("\0", "\N{SYMBOL FOR NULL}")
     verdicts = event.old_verdict, event.new_verdict

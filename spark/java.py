@@ -74,7 +74,7 @@ def find_java(
     for program, is_chosen in _programs(environment, files):
         if program in tried:
             continue
-        judged = _judge(program, ask)
+        judged = _check_java(program, ask)
         if isinstance(judged, Java):
             if is_chosen:
                 return judged
@@ -121,7 +121,7 @@ def _programs(environment: Mapping[str, str], files: FileSystem) -> Iterator[tup
                 yield program, False
 
 
-def _judge(program: str, ask: Callable[[str], str]) -> Java | str:
+def _check_java(program: str, ask: Callable[[str], str]) -> Java | str:
     """Return the Java, or the reason why it is not suitable."""
     try:
         output = ask(program)

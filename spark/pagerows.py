@@ -31,7 +31,7 @@ class PageRows:
 
 
 @dataclass(slots=True)
-class Ranked:
+class RankedPairs:
     """Groups and topics, or topics alone.
 
     Attributes:
@@ -68,7 +68,7 @@ class Ranking:
 
     subject: tuple[str, ...]
     columns: tuple[str, ...]
-    rank: Callable[[Iterable[Row]], Ranked]
+    rank: Callable[[Iterable[Row]], RankedPairs]
 
 
 def page_rows(rows: StoredRows, *, job: str, ranking: Ranking) -> PageRows:

@@ -16,7 +16,7 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from gantry.model.alert import AlertSettings
-from spark.alerts import Pair, SeenVerdict, collect_verdicts, evaluate
+from spark.alerts import Pair, ReportedVerdict, collect_verdicts, evaluate
 from spark.postgres import Connection
 from spark.runs import Runs
 
@@ -99,7 +99,7 @@ def publish(
         if not Runs(connection).finish(run_id, attempt, rows=len(rows), files=files):
             raise FencedError(f"run {run_id} was given to another process meanwhile, so these results are not kept")
         if alerts is not None:
-            seen: dict[Pair, SeenVerdict] = {}
+            seen: dict[Pair, ReportedVerdict] = {}
             _write(connection, table, run_id, collect_verdicts(rows, seen))
             evaluate(connection, seen, run_id=run_id, settings=alerts, began_at=began_at)
         else:

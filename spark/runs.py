@@ -158,7 +158,7 @@ class Runs:
             row = self._connection.execute(_CLAIM, (run_id,)).fetchone()
         return None if row is None else Run(*row)
 
-    def beat(self, run_id: UUID, attempt: int, *, percent: int | None, step: str | None) -> bool:
+    def heartbeat(self, run_id: UUID, attempt: int, *, percent: int | None, step: str | None) -> bool:
         """Record a heartbeat and progress; return False if the run no longer belongs to this attempt."""
         done = self._connection.execute(
             "UPDATE report_runs SET heartbeat_at = clock_timestamp(), progress_percent = %s, progress = %s"

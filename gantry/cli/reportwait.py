@@ -44,7 +44,7 @@ def wait_for_run(remote: Remote, started: dict[str, Any], *, timeout_s: float) -
                 if found["status"] == "succeeded":
                     return found
                 time.sleep(SECOND_LOOK_S)
-                found = _look(remote, path)
+                found = _fetch_run(remote, path)
                 if found["status"] in ENDED:
                     return found
             if time.monotonic() >= deadline:
@@ -61,12 +61,12 @@ def wait_for_run(remote: Remote, started: dict[str, Any], *, timeout_s: float) -
             hint = is_queued and found["attempt"] == 0 and time.monotonic() >= hint_at
             line.show(_progress(found, behind=behind if is_queued else None, is_late=hint))
             time.sleep(POLL_S)
-            found = _look(remote, path)
+            found = _fetch_run(remote, path)
     finally:
         line.close()
 
 
-def _look(remote: Remote, path: str) -> dict[str, Any]:
+def _fetch_run(remote: Remote, path: str) -> dict[str, Any]:
     found: dict[str, Any] = remote.call("GET", path)
     return found
 

@@ -135,7 +135,7 @@ class Admin:
         """Return a topic's configuration on one broker set, or None if the topic does not exist there."""
         header = GetTopicConfigHeader(topic=topic)
         absent = ResponseCode.TOPIC_NOT_EXIST
-        return await _none_if(absent, self._one(decode_topic_config, broker, RequestCode.GET_TOPIC_CONFIG, header))
+        return await _none_on_code(absent, self._one(decode_topic_config, broker, RequestCode.GET_TOPIC_CONFIG, header))
 
     async def topic_configs(self, broker: str) -> Mapping[str, TopicConfig]:
         """Return all topics of one broker set."""
@@ -170,7 +170,7 @@ class Admin:
         """Return a group's configuration on one broker set, or None if the group does not exist there."""
         header = GetSubscriptionGroupConfigHeader(group=group)
         call = self._one(decode_subscription_group, broker, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
-        return await _none_if(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, call)
+        return await _none_on_code(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, call)
 
     async def group_configs(self, broker: str) -> Mapping[str, SubscriptionGroup]:
         """Return all groups of one broker set."""
@@ -193,7 +193,7 @@ class Admin:
         for name in await self.masters():
             header = GetConsumerConnectionListHeader(consumer_group=group)
             call = self._one(ConsumerConnection.decode, name, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
-            connections = await _none_if(ResponseCode.CONSUMER_NOT_ONLINE, call)
+            connections = await _none_on_code(ResponseCode.CONSUMER_NOT_ONLINE, call)
             if connections is not None:
                 found[name] = connections
         return found
@@ -204,7 +204,7 @@ class Admin:
         for name in await self.masters():
             header = GetProducerConnectionListHeader(producer_group=group)
             call = self._one(ProducerConnection.decode, name, RequestCode.GET_PRODUCER_CONNECTION_LIST, header)
-            connections = await _none_if(ResponseCode.SYSTEM_ERROR, call)
+            connections = await _none_on_code(ResponseCode.SYSTEM_ERROR, call)
             if connections is not None:
                 found[name] = connections
         return found
@@ -245,7 +245,7 @@ class Admin:
         if all(address not in broker.broker_addrs.values() for broker in registered.values()):
             return None
         call = self._engine.call(address, RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageHeader(offset=offset))
-        response = await _none_if(ResponseCode.SYSTEM_ERROR, call)
+        response = await _none_on_code(ResponseCode.SYSTEM_ERROR, call)
         return None if response is None else _records(response, address, lambda data: [decode_record(data)])[0]
 
     async def _query(
@@ -262,7 +262,7 @@ class Admin:
         found: list[StoredMessage] = []
         for address in (await self._masters_of(topic)).values():
             call = self._engine.call(address, RequestCode.QUERY_MESSAGE, header)
-            response = await _none_if(ResponseCode.QUERY_NOT_FOUND, call)
+            response = await _none_on_code(ResponseCode.QUERY_NOT_FOUND, call)
             if response is not None:
                 found += _records(response, address, lambda data: list(iter_records(data)))
         return sorted(found, key=lambda message: message.stored_at_ms)
@@ -296,7 +296,7 @@ class Admin:
             await self._engine.call(address, code, header, body=body)
 
 
-async def _none_if(code: int, call: Awaitable[T]) -> T | None:
+async def _none_on_code(code: int, call: Awaitable[T]) -> T | None:
     """Return the result of a call, or None if the broker refuses it with this code."""
     try:
         return await call

@@ -49,7 +49,7 @@ class Socket(Protocol):
         ...
 
 
-class Opener(Protocol):
+class StreamOpener(Protocol):
     """Opens a stream, as `open_stream` does."""
 
     async def __call__(

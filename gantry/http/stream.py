@@ -25,7 +25,7 @@ from gantry.http.errors import (
     GantryProtocolError,
     StreamClosedError,
 )
-from gantry.http.handshake import ABNORMAL_CLOSURE, Opener, Socket, open_stream
+from gantry.http.handshake import ABNORMAL_CLOSURE, Socket, StreamOpener, open_stream
 from gantry.http.pendinganswers import OnAnswer, PendingAnswers
 from gantry.http.reconnecting import RETRY_FIRST_MS, STEADY_S, delay_s, is_final
 from gantry.http.results import BatchResult, OutgoingMessage
@@ -73,7 +73,7 @@ class StreamClient:
         reconnect: bool = True,
         timeout_ms: int = TIMEOUT_MS,
         rng: Rng | None = None,
-        opener: Opener = open_stream,
+        opener: StreamOpener = open_stream,
     ) -> None:
         """Make a client.
 

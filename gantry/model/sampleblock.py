@@ -164,9 +164,9 @@ def encode_block(block: Block) -> bytes:
         [
             _COUNTS.pack(*counts),
             text,
-            *map(_planes, (groups, topics, whole.counts, whole.ages, whole.served, *whole.columns)),
-            *map(_planes, (block.bases, changed.counts, changed.ages, changed.served, *changed.columns)),
-            _planes(block.gone),
+            *map(_byte_planes, (groups, topics, whole.counts, whole.ages, whole.served, *whole.columns)),
+            *map(_byte_planes, (block.bases, changed.counts, changed.ages, changed.served, *changed.columns)),
+            _byte_planes(block.gone),
         ]
     )
     if len(body) > BODY_BYTES_MAX:
@@ -257,7 +257,7 @@ def _check_words(counts: tuple[int, ...]) -> None:
         raise SampleBlockError(f"{total} words are more than {WORDS_MAX}")
 
 
-def _planes(column: Words) -> bytes:
+def _byte_planes(column: Words) -> bytes:
     width = (max(column, default=0).bit_length() + 7) // 8
     data = _to_little_endian(column).tobytes()
     return bytes([width]) + b"".join(data[plane::8] for plane in range(width))

@@ -26,7 +26,7 @@ _CLOSED_AT_ONCE = 16
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE)
 
 
-class Dirty(NamedTuple):
+class DirtyFiles(NamedTuple):
     """A set of files with unsynced bytes."""
 
     files: "Collection[PooledFile]"
@@ -132,9 +132,9 @@ class OpenFiles:
         else:
             file.close()
 
-    def take_dirty(self) -> Dirty:
+    def take_dirty(self) -> DirtyFiles:
         """Return all dirty files, in constant time. From now on the pool counts them as synced."""
-        taken = Dirty(self.dirty.keys(), self._was_closed_dirty)
+        taken = DirtyFiles(self.dirty.keys(), self._was_closed_dirty)
         self.dirty = {}
         self._was_closed_dirty = False
         return taken

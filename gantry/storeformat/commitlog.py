@@ -20,8 +20,8 @@ from gantry.runtime.files import Memory
 from gantry.storeformat.manifest import StoreManifest
 from gantry.storeformat.resync import (
     NO_MANIFEST,
-    Landmark,
     LogRecord,
+    ResumeKind,
     examine,
     find_next_record,
     find_used_end,
@@ -159,10 +159,10 @@ class LogScan:
             memory, at, end=end, data_end=end, base=base, manifest=self._manifest, stored_at_ms=self._stored_at_ms
         )
         if number >= self._last_file_with_records():
-            if found.landmark is not Landmark.RECORD or found.is_past_stale:
+            if found.kind is not ResumeKind.RECORD or found.is_past_stale:
                 self._set_tail(file, memory, at, problem, is_older=found.is_past_stale)
                 return None
-        elif found.landmark is Landmark.NONE:
+        elif found.kind is ResumeKind.NONE:
             self.damages.append(Damage(file.path, base + at, base + end, problem))
             return None
         return found.at

@@ -45,7 +45,7 @@ def _objects_of(kind: _Kind, expected: str) -> _Kind:
     return _Kind(expected, lambda value: isinstance(value, dict) and all(map(kind.takes, value.values())))
 
 
-def _or_null(kind: _Kind) -> _Kind:
+def _nullable(kind: _Kind) -> _Kind:
     return _Kind(kind.expected, lambda value: value is None or kind.takes(value))
 
 
@@ -56,7 +56,7 @@ _FLAG: Final = _Kind("true or false", lambda value: isinstance(value, bool))
 _TEXT: Final = _Kind("a text", lambda value: isinstance(value, str))
 _OBJECT: Final = _Kind("an object", lambda value: isinstance(value, dict))
 _TEXTS: Final = _objects_of(_TEXT, "an object of texts")
-_VERSION: Final = _or_null(_objects_of(_INT64, "an object of integers"))
+_VERSION: Final = _nullable(_objects_of(_INT64, "an object of integers"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +126,12 @@ class _Table:
 
 _TOPIC: Final = _Entry(
     {
-        "attributes": _or_null(_TEXTS),
+        "attributes": _nullable(_TEXTS),
         "order": _FLAG,
         "perm": _COUNT,
         "readQueueNums": _COUNT,
         "topicFilterType": _TEXT,
-        "topicName": _or_null(_TEXT),
+        "topicName": _nullable(_TEXT),
         "topicSysFlag": _INT32,
         "writeQueueNums": _COUNT,
     },
@@ -140,15 +140,15 @@ _TOPIC: Final = _Entry(
 )
 _GROUP: Final = _Entry(
     {
-        "attributes": _or_null(_TEXTS),
+        "attributes": _nullable(_TEXTS),
         "brokerId": _INT64,
         "consumeBroadcastEnable": _FLAG,
         "consumeEnable": _FLAG,
         "consumeFromMinEnable": _FLAG,
         "consumeMessageOrderly": _FLAG,
         "consumeTimeoutMinute": _INT32,
-        "groupName": _or_null(_TEXT),
-        "groupRetryPolicy": _or_null(_OBJECT),
+        "groupName": _nullable(_TEXT),
+        "groupRetryPolicy": _nullable(_OBJECT),
         "groupSysFlag": _INT32,
         "notifyConsumerIdsChangedEnable": _FLAG,
         "retryMaxTimes": _INT32,
@@ -162,7 +162,7 @@ _FORBIDDEN: Final = _objects_of(_objects_of(_INT32, ""), "an object of objects o
 _TABLES: Final = {
     "topics.json": _Table("topicConfigTable", _TOPIC, {"dataVersion": _VERSION}),
     "subscriptionGroup.json": _Table(
-        "subscriptionGroupTable", _GROUP, {"dataVersion": _VERSION, "forbiddenTable": _or_null(_FORBIDDEN)}
+        "subscriptionGroupTable", _GROUP, {"dataVersion": _VERSION, "forbiddenTable": _nullable(_FORBIDDEN)}
     ),
     "consumerOffset.json": _Table("offsetTable", _Queues(), {"dataVersion": _VERSION}),
     "delayOffset.json": _Table(

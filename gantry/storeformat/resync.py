@@ -70,7 +70,7 @@ class ExaminedRecord(NamedTuple):
     """Why the record is invalid; None if it is valid."""
 
 
-class Landmark(enum.Enum):
+class ResumeKind(enum.Enum):
     """The bytes at which a scan goes on."""
 
     RECORD = "record"
@@ -82,7 +82,7 @@ class Landmark(enum.Enum):
 class ResumePoint(NamedTuple):
     """The position at which a scan goes on after damaged bytes."""
 
-    landmark: Landmark
+    kind: ResumeKind
     at: int
     """The position in the file."""
     is_past_stale: bool
@@ -172,12 +172,12 @@ def resume_after_damage(
         assert head is not None, "the record is valid"
         is_older = head.stored_at_ms < stored_at_ms and not manifest.demands_record_crc(base + following)
         if not is_older or at + size == following:
-            return ResumePoint(Landmark.RECORD, following, is_past_stale)
+            return ResumePoint(ResumeKind.RECORD, following, is_past_stale)
         position, is_past_stale = following, True
     filler = find_filler(memory, position + 1, end=end, data_end=data_end) if end == len(memory) else None
     if filler is None:
-        return ResumePoint(Landmark.NONE, end, is_past_stale)
-    return ResumePoint(Landmark.FILLER, filler, is_past_stale)
+        return ResumePoint(ResumeKind.NONE, end, is_past_stale)
+    return ResumePoint(ResumeKind.FILLER, filler, is_past_stale)
 
 
 def is_filler(memory: Memory, at: int, *, end: int) -> bool:

@@ -29,7 +29,7 @@ from gantry.runtime.tasks import TaskSet
 from gantry.runtime.telemetry import logger
 from gantry.runtime.workers import Worker
 from services.broker.store.files.coldreads import ColdRead
-from services.broker.store.files.pages import Blocks, MissingRange, NotInMemoryError
+from services.broker.store.files.pages import MissingRange, NotInMemoryError, ReadBlocks
 from services.broker.turns import Turns
 
 R = TypeVar("R")
@@ -50,7 +50,7 @@ log = logger("broker.coldreader")
 class Attempt(Protocol):
     """The type of `MessageStore.attempt`."""
 
-    def __call__(self, operation: Callable[[], R], blocks: Blocks = ...) -> R:
+    def __call__(self, operation: Callable[[], R], blocks: ReadBlocks = ...) -> R:
         """Run an operation with the bytes that are in memory. Raises NotInMemoryError."""
         ...
 
@@ -125,7 +125,7 @@ class ColdReader:
             ColdReadsBusyError: The request can't wait, because too many requests wait or the broker is stopping; or it
                 needs too many bytes or rounds.
         """
-        blocks = Blocks()
+        blocks = ReadBlocks()
         for _ in range(ROUNDS_MAX):
             try:
                 if turns is None:
@@ -162,7 +162,7 @@ class ColdReader:
             worker.close()
         await asyncio.sleep(0)  # Let the callbacks of the last reads run.
 
-    async def _read(self, owner: Any, missing: list[MissingRange], blocks: Blocks) -> None:
+    async def _read(self, owner: Any, missing: list[MissingRange], blocks: ReadBlocks) -> None:
         if self._is_closed or self.waiting_count >= self._waiting_max:
             self.refused += 1
             reason = (

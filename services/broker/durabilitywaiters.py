@@ -167,7 +167,7 @@ class DurabilityWaiters:
             self._open_turn()
         refusal = self._refusal
         if refusal is None and len(self._waiting) >= self._live_settings.current.send_thread_pool_queue_capacity:
-            refusal = self._judge()
+            refusal = self._send_refusal()
         if refusal is not None:
             self._overload.refused_sends += 1
         return refusal
@@ -268,10 +268,10 @@ class DurabilityWaiters:
         self._is_turn_open = True
         self._has_appended = False
         self._turn_at_ms = self._clock.monotonic_ms()
-        self._refusal = self._judge()
+        self._refusal = self._send_refusal()
         self._loop.call_soon(self._end_turn)
 
-    def _judge(self) -> str | None:
+    def _send_refusal(self) -> str | None:
         now_ms = self._turn_at_ms
         return self._overload.send_refusal(
             waiting_count=len(self._waiting),

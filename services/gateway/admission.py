@@ -27,7 +27,7 @@ SCAN_INTERVAL_S: Final = 1.0
 TURNED_AWAY_MAX: Final = 128
 
 
-class Spare(NamedTuple):
+class IdleConnection(NamedTuple):
     """An idle connection: whether it ever sent a request, and the time since which it is idle.
 
     The order of these tuples is the order in which connections are closed to make room.
@@ -42,7 +42,7 @@ class AdmittedConnection(Protocol):
 
     address: str
 
-    def spare(self) -> Spare | None:
+    def spare(self) -> IdleConnection | None:
         """Return the idle state, or None while the connection serves a request."""
         ...
 
@@ -81,8 +81,8 @@ class Admission:
         self._open: dict[AdmittedConnection, None] = {}
         self._rejected: set[AdmittedConnection] = set()
         self._scanned_at: float | None = None
-        self._spares: deque[tuple[Spare, AdmittedConnection]] = deque()
-        self._spares_of: dict[str, deque[tuple[Spare, AdmittedConnection]]] = {}
+        self._spares: deque[tuple[IdleConnection, AdmittedConnection]] = deque()
+        self._spares_of: dict[str, deque[tuple[IdleConnection, AdmittedConnection]]] = {}
 
     def admit(self, connection: AdmittedConnection, now: float) -> ProblemError | None:
         """Count a new connection.
@@ -169,7 +169,7 @@ class Admission:
             self._spares_of.setdefault(entry[1].address, deque()).append(entry)
 
 
-def _spares(connections: Iterable[AdmittedConnection]) -> Iterable[tuple[Spare, AdmittedConnection]]:
+def _spares(connections: Iterable[AdmittedConnection]) -> Iterable[tuple[IdleConnection, AdmittedConnection]]:
     for connection in connections:
         spare = connection.spare()
         if spare is not None:

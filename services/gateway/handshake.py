@@ -42,10 +42,10 @@ def check_handshake(head: bytes, headers: list[tuple[bytes, bytes]]) -> ProblemE
     try:
         return _refusal(library)
     finally:
-        let_go(library)
+        break_cycles(library)
 
 
-def let_go(library: ServerProtocol) -> None:
+def break_cycles(library: ServerProtocol) -> None:
     """Break the library's reference cycles, so that its connection is freed without the garbage collector."""
     library.parser.close()
     for raised in (library.handshake_exc, library.parser_exc):

@@ -24,7 +24,7 @@ from uvicorn.protocols.utils import get_remote_addr
 
 from services.gateway import requesthead
 from services.gateway.addresses import address_group
-from services.gateway.admission import Admission, Spare
+from services.gateway.admission import Admission, IdleConnection
 from services.gateway.asgi.call import CONNECTION
 from services.gateway.errors import CONFLICT, NOT_STORED, UNKNOWN, ProblemError
 from services.gateway.exchange import Exchange
@@ -105,9 +105,9 @@ class GuardedProtocol(HttpToolsProtocol):
         self.flow.resume_writing()
         if exc is None:
             self.transport.close()
-        self._let_go()
+        self._break_cycles()
 
-    def _let_go(self) -> None:
+    def _break_cycles(self) -> None:
         """Break the reference cycles, so that the connection is freed without the garbage collector."""
         self.cycle = None
         self.parser = None  # type: ignore[assignment]
@@ -266,12 +266,12 @@ class GuardedProtocol(HttpToolsProtocol):
             self._admission.metrics.refused_connection(reason)
             self._refuse(problem)
 
-    def spare(self) -> Spare | None:
+    def spare(self) -> IdleConnection | None:
         """Return the time since which the connection is idle, or None while a request is in flight."""
         exchange = self.cycle
         if exchange is None:
-            return Spare(had_request=False, since=self._opened_at)
-        return Spare(had_request=True, since=self._now) if exchange.response_complete else None
+            return IdleConnection(had_request=False, since=self._opened_at)
+        return IdleConnection(had_request=True, since=self._now) if exchange.response_complete else None
 
     def make_room(self) -> None:
         """Close, to make room for another connection."""
@@ -332,7 +332,7 @@ class GuardedProtocol(HttpToolsProtocol):
         protocol.connection_made(self.transport)
         self._admission.replace(self, protocol)
         self.transport.set_protocol(protocol)
-        self._let_go()
+        self._break_cycles()
         protocol.data_received(head + rest)
         return True
 

@@ -202,7 +202,7 @@ class Unsent:
             self._bytes = 0
 
 
-class Slot:
+class RequestSlot:
     """The slot of one request in progress; a request that waits has a slot among the long polls instead."""
 
     __slots__ = ("_holder", "_limits")

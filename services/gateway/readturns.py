@@ -24,7 +24,7 @@ class ReadTurns:
     def __init__(self) -> None:
         self._line: deque[Callable[[], None]] = deque()
 
-    def stand_in_line(self, resume: Callable[[], None]) -> None:
+    def enqueue(self, resume: Callable[[], None]) -> None:
         """Call `resume` when a paused connection may be read again, in the next turn or later."""
         self._line.append(resume)
         if len(self._line) == 1:

@@ -66,7 +66,7 @@ class RequestTurns:
                 start(request)
             return not request.disconnected
 
-        self._turns.stand_in_line(self._caller(request, address), _REQUEST_BYTES, start_if_wanted)
+        self._turns.enqueue(self._caller(request, address), _REQUEST_BYTES, start_if_wanted)
 
     def begin_handshake(
         self, headers: Iterable[tuple[bytes, bytes]], address: str, flow: Flow, open_stream: Callable[[], bool]
@@ -83,7 +83,7 @@ class RequestTurns:
             open_stream()
             return
         flow.pause_reading()
-        self._turns.stand_in_line(self._holder(headers) or address, _HANDSHAKE_BYTES, open_stream)
+        self._turns.enqueue(self._holder(headers) or address, _HANDSHAKE_BYTES, open_stream)
 
     def _caller(self, request: Request, address: str) -> str:
         scope = request.scope

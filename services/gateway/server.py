@@ -68,7 +68,7 @@ class Sweeper:
         for connection in list(self._server.server_state.connections):
             if isinstance(connection, GuardedProtocol):
                 unsent_bytes = connection.transport.get_write_buffer_size()
-                if unsent_bytes and self._takes_nothing(connection, unsent_bytes, unsent_before.get(connection), now):
+                if unsent_bytes and self._is_stalled(connection, unsent_bytes, unsent_before.get(connection), now):
                     self._metrics.refused_connection("slow_reader")
                     connection.transport.abort()
                 else:
@@ -76,7 +76,7 @@ class Sweeper:
             elif isinstance(connection, StreamProtocol):
                 self._sweep_handshake(connection, now)
 
-    def _takes_nothing(
+    def _is_stalled(
         self, connection: GuardedProtocol, unsent_bytes: int, before: tuple[int, float] | None, now: float
     ) -> bool:
         since = now if before is None or unsent_bytes < before[0] else before[1]

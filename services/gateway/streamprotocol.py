@@ -20,11 +20,11 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import Frame, Opcode
 
 from services.gateway.addresses import address_group
-from services.gateway.admission import Admission, Spare
+from services.gateway.admission import Admission, IdleConnection
 from services.gateway.asgi.answer import last_answer
 from services.gateway.asgi.call import CONNECTION
 from services.gateway.errors import ProblemError
-from services.gateway.handshake import let_go
+from services.gateway.handshake import break_cycles
 from services.gateway.readturns import LARGE_READ_BYTES
 from services.gateway.ws.framereader import FrameError, FrameReader, Received
 from services.gateway.ws.inbound import Charge
@@ -96,7 +96,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             self._charge.close()
         if self._abort_timer is not None:
             self._abort_timer.cancel()
-        let_go(self.conn)
+        break_cycles(self.conn)
 
     @property
     def is_answered(self) -> bool:
@@ -109,7 +109,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         self.close_sent = True
         self.transport.close()
 
-    def spare(self) -> Spare | None:
+    def spare(self) -> IdleConnection | None:
         """Return None: a stream is never closed to make room."""
         return None
 
@@ -130,7 +130,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         since = self._message_since
         return 0 if since is None else int((self.loop.time() - since) * 1_000)
 
-    def look_for_room(self) -> None:
+    def resume_if_room(self) -> None:
         """Read on if there is room again, because room that requests free wakes no stream."""
         if self.waits_for_room and self._next_turn is None:
             self._turn()
@@ -139,7 +139,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         """Read the handshake, then frames."""
         if len(data) >= LARGE_READ_BYTES and not self._is_in_line:
             self._is_in_line = True
-            self._admission.reads.stand_in_line(self._read_on)
+            self._admission.reads.enqueue(self._read_on)
             self._set_reading()
         if not self.handshake_initiated:
             # The library gets the head only; bytes after the head wait until it is answered.

@@ -15,7 +15,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from services.gateway.readturns import ReadTurns
 
 
-class Timed(Protocol):
+class TimedConnection(Protocol):
     """A connection, as far as its times are concerned."""
 
     head_since: float | None
@@ -28,36 +28,38 @@ class TimedFlow(FlowControl):
     Concurrency: the event loop's thread.
     """
 
-    def __init__(self, transport: asyncio.Transport, timed: Timed, reads: ReadTurns, now: Callable[[], float]) -> None:
+    def __init__(
+        self, transport: asyncio.Transport, timed: TimedConnection, reads: ReadTurns, now: Callable[[], float]
+    ) -> None:
         super().__init__(transport)
         # The connection has the flow: a reference back would leave both to the garbage collector.
         self._timed = weakref.proxy(timed)
         self._reads = reads
         self._now = now
         self._paused_at = 0.0
-        self._is_in_line = False
+        self._is_queued = False
 
     def take_turn(self) -> None:
         """Read nothing until others were read, because much data was received."""
-        if not self._is_in_line:
-            self._is_in_line = True
+        if not self._is_queued:
+            self._is_queued = True
             if not self.read_paused:
                 self._transport.pause_reading()
-            self._reads.stand_in_line(self._go_on)
+            self._reads.enqueue(self._resume)
 
     def pause_reading(self) -> None:
         """Stop reading until resumed."""
         if not self.read_paused:
             self.read_paused = True
             self._paused_at = self._now()
-            if not self._is_in_line:
+            if not self._is_queued:
                 self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Read again."""
         if self.read_paused:
             self.read_paused = False
-            if not self._is_in_line:
+            if not self._is_queued:
                 self._transport.resume_reading()
             paused_s = self._now() - self._paused_at
             timed = self._timed
@@ -69,10 +71,10 @@ class TimedFlow(FlowControl):
     def hand_over(self) -> None:
         """Read again at once, because another protocol controls the connection's reading from now on."""
         self.resume_reading()
-        self._go_on()
+        self._resume()
 
-    def _go_on(self) -> None:
-        if self._is_in_line:
-            self._is_in_line = False
+    def _resume(self) -> None:
+        if self._is_queued:
+            self._is_queued = False
             if not self.read_paused and not self._transport.is_closing():
                 self._transport.resume_reading()

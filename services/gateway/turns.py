@@ -58,10 +58,10 @@ class Turns:
             turn.set_result(None)
             return True
 
-        self.stand_in_line(key, size, begin)
+        self.enqueue(key, size, begin)
         await turn
 
-    def stand_in_line(self, key: str, size: int, begin: Callable[[], bool]) -> None:
+    def enqueue(self, key: str, size: int, begin: Callable[[], bool]) -> None:
         """Start a piece of work in its turn, after `take_at_once` has returned False.
 
         Args:

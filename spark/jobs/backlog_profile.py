@@ -13,7 +13,7 @@ from spark.jobs.job import Job, JobContext
 from spark.jobs.ledger import utc_of
 from spark.jobs.running import main
 from spark.page import BACKLOG_PAGE
-from spark.pagerows import PAIR, Ranked, Ranking, Subject
+from spark.pagerows import PAIR, RankedPairs, Ranking, Subject
 from spark.results import Row, Table, columns_of
 from spark.runs import Run
 from spark.transforms.backlog_profile import backlog_extent, backlog_profile
@@ -59,9 +59,9 @@ def _messages(work: JobContext, first: dict[str, datetime], limits: dict[str, st
     return union
 
 
-def rank(rows: Iterable[Row]) -> Ranked:
+def rank(rows: Iterable[Row]) -> RankedPairs:
     """Rank groups and topics: the largest backlog first."""
-    found = Ranked()
+    found = RankedPairs()
     waiting: Counter[Subject] = Counter()
     for row in rows:
         pair = row["group"], row["topic"]

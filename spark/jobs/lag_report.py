@@ -22,7 +22,7 @@ from spark.jobs.running import main
 from spark.lagsamples import SCHEMA
 from spark.objectives import Objectives, with_objectives
 from spark.page import LAG_PAGE
-from spark.pagerows import PAIR, Ranked, Ranking
+from spark.pagerows import PAIR, RankedPairs, Ranking
 from spark.results import Row, Table, columns_of
 from spark.transforms.lag import lag_report
 from spark.transforms.lagsettings import LagSettings
@@ -92,9 +92,9 @@ def since_of(before: datetime | None, now: datetime, settings: LagSettings) -> d
     return least if before is None else max(min(before, least), now - SINCE_MAX)
 
 
-def rank(rows: Iterable[Row]) -> Ranked:
+def rank(rows: Iterable[Row]) -> RankedPairs:
     """Rank groups and topics: the worst verdict first, then the longest and the largest lag."""
-    found = Ranked()
+    found = RankedPairs()
     verdicts: Counter[str] = Counter()
     messages = 0
     for row in rows:

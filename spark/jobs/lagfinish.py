@@ -45,11 +45,11 @@ def finish_lag(arguments: Arguments, rows: StoredRows, now: datetime) -> Finishe
     Raises:
         psycopg.Error: The database does not answer.
     """
-    found = _look(rows)
+    found = _choose_groups(rows)
     charted = charted_pairs(found.topics, HISTORY_PAIRS_MAX)
     behind = (row for row in found.topics if row["verdict"] != "OK" and row["lag_messages"] != 0)
     pairs = {(row["group"], row["topic"]) for row in nsmallest(BEHIND_PAIRS_MAX, behind, key=_worst_first)}
-    points = _past(arguments, {*charted, *pairs}, found.until or now)
+    points = _lag_points(arguments, {*charted, *pairs}, found.until or now)
     owners = _owners(arguments, list(found.lagging))
 
     def fill(row: dict[str, Any]) -> None:
@@ -60,7 +60,7 @@ def finish_lag(arguments: Arguments, rows: StoredRows, now: datetime) -> Finishe
 
 
 @dataclass(slots=True)
-class _Found:
+class _ChosenGroups:
     """The parts of a report that decide which groups are asked about.
 
     Attributes:
@@ -74,8 +74,8 @@ class _Found:
     lagging: dict[str, None] = field(default_factory=dict)
 
 
-def _look(rows: StoredRows) -> _Found:
-    found = _Found()
+def _choose_groups(rows: StoredRows) -> _ChosenGroups:
+    found = _ChosenGroups()
     for row in rows.only(*TOPIC_COLUMNS):
         found.until = max(row["as_of"], found.until or row["as_of"])
         if row["level"] == "topic":
@@ -89,7 +89,7 @@ def _worst_first(row: Mapping[str, Any]) -> tuple[int, float]:
     return severity(row["verdict"]), -(row["lag_seconds"] or 0.0)
 
 
-def _past(arguments: Arguments, pairs: Iterable[tuple[str, str]], until: datetime) -> Points:
+def _lag_points(arguments: Arguments, pairs: Iterable[tuple[str, str]], until: datetime) -> Points:
     points: dict[tuple[str, str], list[dict[str, Any]]] = {}
     if arguments.database is None:
         return points

@@ -169,7 +169,7 @@ class RunLedger:
                 runs = Runs(connection)
                 while not self._is_ended.is_set():
                     self._is_news.clear()
-                    runs.beat(self.run.id, self.run.attempt, percent=self._percent, step=self._step)
+                    runs.heartbeat(self.run.id, self.run.attempt, percent=self._percent, step=self._step)
                     self._is_news.wait(BEAT_EVERY_S)
             self._is_ended.wait(BEAT_EVERY_S)
 

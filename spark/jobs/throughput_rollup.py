@@ -18,7 +18,7 @@ from spark.jobs.arguments import Window
 from spark.jobs.job import Job, JobContext
 from spark.jobs.running import main
 from spark.page import THROUGHPUT_PAGE
-from spark.pagerows import Ranked, Ranking, Subject
+from spark.pagerows import RankedPairs, Ranking, Subject
 from spark.results import Row, Table, columns_of
 from spark.transforms.rates import GAP_MAX_S
 from spark.transforms.throughput_rollup import throughput_rollup
@@ -61,9 +61,9 @@ def _rollup(work: JobContext, start: datetime, end: datetime) -> DataFrame:
     return throughput_rollup(samples, start=start, end=end)
 
 
-def rank(rows: Iterable[Row]) -> Ranked:
+def rank(rows: Iterable[Row]) -> RankedPairs:
     """Rank topics: the busiest first."""
-    found = Ranked()
+    found = RankedPairs()
     came: Counter[Subject] = Counter()
     for row in rows:
         topic = (row["topic"],)

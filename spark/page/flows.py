@@ -14,7 +14,7 @@ _WHOLE: Final = 0.99
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class BucketFigures:
     """The values of one bucket. None means unknown. If the bucket is not whole, the values are lower bounds.
 
     Attributes:
@@ -33,7 +33,7 @@ class Reading:
     is_whole: bool
 
 
-Series: TypeAlias = dict[datetime, Reading]
+Series: TypeAlias = dict[datetime, BucketFigures]
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ def read_flows(rows: Iterable[Mapping[str, Any]]) -> tuple[str, dict[str, Flow]]
         flow = by_unit.setdefault(unit, {}).setdefault(str(row.get("topic") or ""), Flow())
         group = row.get("group") or row.get("group_name")
         series = flow.into if group is None else flow.by_group.setdefault(str(group), {})
-        series[bucket_at] = _reading(row, UNITS[unit])
+        series[bucket_at] = _bucket_figures(row, UNITS[unit])
     there = [unit for unit in UNITS if unit in by_unit]
     if not there:
         return "hour", {}
@@ -76,11 +76,11 @@ def read_flows(rows: Iterable[Mapping[str, Any]]) -> tuple[str, dict[str, Flow]]
     return unit, by_unit[unit]
 
 
-def _reading(row: Mapping[str, Any], step: timedelta) -> Reading:
+def _bucket_figures(row: Mapping[str, Any], step: timedelta) -> BucketFigures:
     messages, covered = number(row.get("messages")), number(row.get("covered_s"))
     seconds = step.total_seconds() if covered is None else covered
     rate = None if messages is None or not seconds else messages / seconds
-    return Reading(messages, seconds, rate, number(row.get("rate_max")), seconds >= _WHOLE * step.total_seconds())
+    return BucketFigures(messages, seconds, rate, number(row.get("rate_max")), seconds >= _WHOLE * step.total_seconds())
 
 
 def _buckets(flows: Mapping[str, Flow]) -> int:
@@ -100,10 +100,10 @@ def total(series: Iterable[Series]) -> Series:
     return added
 
 
-def _add(one: Reading, other: Reading) -> Reading:
+def _add(one: BucketFigures, other: BucketFigures) -> BucketFigures:
     messages = None if one.messages is None or other.messages is None else one.messages + other.messages
     rate = None if one.rate is None or other.rate is None else one.rate + other.rate
-    return Reading(messages, min(one.seconds, other.seconds), rate, None, one.is_whole and other.is_whole)
+    return BucketFigures(messages, min(one.seconds, other.seconds), rate, None, one.is_whole and other.is_whole)
 
 
 def sum_of(series: Series) -> float:

@@ -10,7 +10,7 @@ from spark.page.formatting import at, count, duration, unknown
 from spark.page.lagrows import LagRow
 from spark.page.lines import behind_lines, lag_lines
 from spark.page.markup import Content, Html, el
-from spark.page.series import Forecast, LagSeries, Point, drain_band, forecast, thinned
+from spark.page.series import Forecast, LagSeries, Point, downsampled, drain_band, forecast
 
 LINES_SHOWN: Final = 6
 
@@ -55,7 +55,7 @@ def _line_figures(
     predicted = forecast(points)
     band = _band(row, points[-1][0], horizon=(until - since) / 2)
     end = max([until, *(moment for moment, _, _ in band)])
-    few = thinned(points)
+    few = downsampled(points)
     figures = [
         renderer.figure(
             lag_lines(few, since=since, until=end, forecast=predicted, band=band),
@@ -67,7 +67,7 @@ def _line_figures(
             widths=(WIDE, NARROW),
         )
     ]
-    waited = thinned(past.waits)
+    waited = downsampled(past.waits)
     if sum(value is not None for _, value in waited) > 1:
         figures.append(
             renderer.figure(

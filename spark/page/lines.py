@@ -44,11 +44,11 @@ def lag_lines(
                 {
                     "data": {"values": edges},
                     "mark": {"type": "area", "color": SECOND, "opacity": 0.25},
-                    "encoding": {"x": _x(since, end, width), "y": _y("low"), "y2": {"field": "high"}},
+                    "encoding": {"x": _x_axis(since, end, width), "y": _y_axis("low"), "y2": {"field": "high"}},
                 }
             )
             now = {"data": {"values": [{"at": _ms(band[0][0])}]}, "mark": {"type": "rule", "color": MUTED}}
-            layers.append({**now, "encoding": {"x": _x(since, end, width)}})
+            layers.append({**now, "encoding": {"x": _x_axis(since, end, width)}})
         if forecast is not None:
             line: list[Point] = [(forecast.made_at, forecast.start), (forecast.until, forecast.expected)]
             dashed = {"type": "line", "color": SECOND, "strokeWidth": 2, "strokeDash": [5, 4]}
@@ -56,7 +56,7 @@ def lag_lines(
             diamond = {"type": "point", "shape": "diamond", "color": SECOND, "size": 60}
             layers.append(_layer(diamond, _points(line[1:]), "lag"))
         for layer in layers:
-            layer["encoding"]["x"] = _x(since, end, width)
+            layer["encoding"]["x"] = _x_axis(since, end, width)
         return {"width": width - 56, "height": HEIGHT, "autosize": {"type": "pad"}, "layer": layers}
 
     return spec
@@ -65,7 +65,7 @@ def lag_lines(
 def behind_lines(points: Sequence[Point], *, since: datetime, until: datetime) -> Spec:
     """Return the spec of time behind over time, in seconds."""
     top = max((waited for _, waited in points if waited is not None), default=0.0)
-    y = _y("lag")
+    y = _y_axis("lag")
     # Ticks at round times, such as 1 h, and not at round numbers of seconds, such as 5,000 s.
     step = next((step for step in _CLOCK_STEPS if top <= step * 5), _CLOCK_STEPS[-1])
     every = max(step, step * (round(top / step) // 5))
@@ -81,7 +81,7 @@ def behind_lines(points: Sequence[Point], *, since: datetime, until: datetime) -
             ),
         ]
         for layer in layers:
-            layer["encoding"] = {"x": _x(since, until, width), "y": y}
+            layer["encoding"] = {"x": _x_axis(since, until, width), "y": y}
         return {"width": width - 56, "height": HEIGHT, "autosize": {"type": "pad"}, "layer": layers}
 
     return spec
@@ -112,10 +112,10 @@ def in_and_out(
         if band:
             # Ticks, not an area: a peak says nothing about the time between two buckets.
             mark = {"type": "rule", "color": ACCENT, "opacity": 0.35, "strokeWidth": 2}
-            up = {"y": _y("low"), "y2": {"field": "high"}}
+            up = {"y": _y_axis("low"), "y2": {"field": "high"}}
             layers.insert(0, {"data": {"values": band}, "mark": mark, "encoding": up})
         for layer in layers:
-            layer["encoding"]["x"] = _x(since, until, width)
+            layer["encoding"]["x"] = _x_axis(since, until, width)
         return {"width": width - 56, "height": HEIGHT, "layer": layers}
 
     return spec
@@ -125,7 +125,7 @@ _GAPS: Final = {"invalid": "break-paths-show-path-domains"}
 
 
 def _layer(mark: dict[str, Any], values: list[dict[str, Any]], field: str) -> dict[str, Any]:
-    return {"data": {"values": values}, "mark": mark, "encoding": {"y": _y(field)}}
+    return {"data": {"values": values}, "mark": mark, "encoding": {"y": _y_axis(field)}}
 
 
 def _points(points: Sequence[Point]) -> list[dict[str, Any]]:
@@ -137,7 +137,7 @@ def _isolated_points(points: Sequence[Point]) -> list[Point]:
     return [point for index, point in enumerate(points) if known[index : index + 3] == [False, True, False]]
 
 
-def _x(since: datetime, until: datetime, width: int) -> dict[str, Any]:
+def _x_axis(since: datetime, until: datetime, width: int) -> dict[str, Any]:
     length = until - since
     pattern = "%b %d" if length > 3 * _DAY else "%b %d %H:%M" if length > 1.5 * _DAY else "%H:%M"
     ticks = 3 if width <= NARROW else 6
@@ -150,7 +150,7 @@ def _x(since: datetime, until: datetime, width: int) -> dict[str, Any]:
     return {"field": "at", "type": "temporal", "scale": {"type": "utc", "domain": domain}, "axis": axis}
 
 
-def _y(field: str) -> dict[str, Any]:
+def _y_axis(field: str) -> dict[str, Any]:
     axis = {
         "title": None,
         "labelExpr": _SHORT,

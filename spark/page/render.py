@@ -35,7 +35,7 @@ def render(
     head, main = page.body(data)
     if left_out:
         head = el("div", el("p", left_out, class_="note"), head)
-    return "<!DOCTYPE html>\n" + _document(page, head, main, about=_about(data.rows, made_at, run))
+    return "<!DOCTYPE html>\n" + _document(page, head, main, about=_report_facts(data.rows, made_at, run))
 
 
 def _document(page: Page, head: Html, main: Html, *, about: Content) -> Html:
@@ -59,7 +59,7 @@ def _document(page: Page, head: Html, main: Html, *, about: Content) -> Html:
     )
 
 
-def _about(rows: Sequence[Mapping[str, Any]], made_at: datetime, run: Mapping[str, Any]) -> Content:
+def _report_facts(rows: Sequence[Mapping[str, Any]], made_at: datetime, run: Mapping[str, Any]) -> Content:
     as_of = max((found for row in rows if (found := moment(row.get("as_of"))) is not None), default=None)
     window = run.get("window") or {}
     # A report on one moment is not about the window of its run: that window only identifies the run.

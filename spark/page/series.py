@@ -86,7 +86,7 @@ def _with_holes(points: Sequence[Point]) -> list[Point]:
     return whole
 
 
-def thinned(points: Sequence[Point], *, most: int = POINTS_MAX) -> list[Point]:
+def downsampled(points: Sequence[Point], *, most: int = POINTS_MAX) -> list[Point]:
     """Return at most `most` points: the highest of each stretch, so that no peak is lost, and always the last point."""
     if len(points) <= most:
         return list(points)

@@ -55,11 +55,11 @@ def cause() -> Column:
                 ": the consumers fail on them.",
             ),
             verdicts.HOT_QUEUE: _hot_queue(),
-            verdicts.OVER_OBJECTIVE: text(_capital(waiting), "; ", _pace(), "."),
-            verdicts.LAGGING: text(_capital(waiting), "; ", _pace(), "."),
+            verdicts.OVER_OBJECTIVE: text(_capital(waiting), "; ", _rates_text(), "."),
+            verdicts.LAGGING: text(_capital(waiting), "; ", _rates_text(), "."),
         },
     )
-    return fn.expr(text(_ignored(), found, _over()))
+    return fn.expr(text(_ignored(), found, _missed_objective()))
 
 
 def next_step() -> Column:
@@ -199,7 +199,7 @@ def _waiting() -> Sql:
     )
 
 
-def _pace() -> Sql:
+def _rates_text() -> Sql:
     both = text(_per_second("in_rate"), " come in, ", _per_second("out_rate"), " are consumed")
     return choose(("in_rate IS NOT NULL AND out_rate IS NOT NULL", both), otherwise="the rates are not known yet")
 
@@ -234,7 +234,7 @@ def _ignored() -> Sql:
     return choose(("is_ignored", text("Ignored", until, why, ", else ", Sql("found"), ". ")), otherwise="")
 
 
-def _over() -> Sql:
+def _missed_objective() -> Sql:
     """Return the sentence after the cause, with the missed objective; an empty text if none is missed."""
     limit_s = choose(
         ("max_lag_seconds = floor(max_lag_seconds)", _number("max_lag_seconds")),

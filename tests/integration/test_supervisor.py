@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gantry.cli.stack.childlogs import LOG_BYTES_MAX, OLD_LOGS_MAX, ChildLog
-from gantry.cli.stack.postgres import ServerUser, embedded_postgres, find_programs, first_unenterable, server_user
+from gantry.cli.stack.postgres import ServerUser, embedded_postgres, find_programs, first_inaccessible, server_user
 from gantry.cli.stack.processes import is_alive, processes_in
 from gantry.cli.stack.supervisor import ProcessSpec, Supervisor, ready_file_says
 from gantry.runtime.clock import SystemClock
@@ -163,14 +163,14 @@ def test_an_orphaned_server_is_killed_before_a_new_one_starts(own_postgres: Post
 def test_programs_that_the_server_can_not_reach_are_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     user = server_user(Path("/nowhere"))
     assert user is not None
-    assert first_unenterable(find_programs() / "postgres", user) is None
+    assert first_inaccessible(find_programs() / "postgres", user) is None
     hidden = tmp_path / "hidden"
     hidden.mkdir(mode=0o700)
     install = find_programs().parent
     programs = hidden / install.parent.name / install.name / "bin"
     shutil.copytree(install, programs.parent, symlinks=True)
     shutil.copytree(f"{install.parent}.libs", hidden / f"{install.parent.name}.libs")
-    assert first_unenterable(programs / "postgres", user) is not None
+    assert first_inaccessible(programs / "postgres", user) is not None
     monkeypatch.setattr("gantry.cli.stack.postgres.find_programs", lambda: programs)
     server = PostgresServer()
     try:
@@ -206,8 +206,8 @@ def test_a_link_needs_access_to_both_ends(tmp_path: Path) -> None:
         closed.mkdir(mode=0o700)
         (closed / "target").mkdir()
         (entrance / "link").symlink_to(closed / "target")
-        assert first_unenterable(entrance / "link", user) == closed
+        assert first_inaccessible(entrance / "link", user) == closed
         (closed / "way-out").symlink_to(entrance)
-        assert first_unenterable(closed / "way-out", user) == closed
+        assert first_inaccessible(closed / "way-out", user) == closed
         closed.chmod(0o711)
-        assert first_unenterable(entrance / "link", user) is None
+        assert first_inaccessible(entrance / "link", user) is None

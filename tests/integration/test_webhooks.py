@@ -21,7 +21,7 @@ from gantry.model.errors import InvalidValueError
 from gantry.runtime.clock import SystemClock
 from services.gateway.db.engine import Database
 from services.gateway.db.repositories import Actor, AuditRepository
-from services.gateway.db.webhooks import Claimed, Delivery, DeliveryRepository
+from services.gateway.db.webhooks import ClaimedDelivery, Delivery, DeliveryRepository
 from services.gateway.errors import ProblemError
 from services.gateway.schemas.webhooks import NewWebhook, WebhookChange, make_secret
 from services.gateway.usecases.alerts import sender
@@ -224,7 +224,7 @@ async def test_a_sender_whose_lease_has_expired_writes_no_result(pooled, webhook
     await webhooks.test(str(made.id))
     day, none = timedelta(days=1), timedelta(0)
 
-    async def claim(lease: timedelta) -> list[Claimed]:
+    async def claim(lease: timedelta) -> list[ClaimedDelivery]:
         async with pooled.transaction() as session:
             return await DeliveryRepository(session).claim(busy=[], each=4, rows=4, lease=lease, give_up=day)
 
@@ -375,7 +375,7 @@ async def test_no_spelling_of_loopback_is_public(host):
         transport=httpx.AsyncHTTPTransport(),
     )
     async with Receiver() as receiver:
-        claimed = Claimed(uuid4(), uuid4(), 1, "{}", f"http://{host}:{receiver.port}/", make_secret())
+        claimed = ClaimedDelivery(uuid4(), uuid4(), 1, "{}", f"http://{host}:{receiver.port}/", make_secret())
         sent = await client.send(claimed)
     await client.close()
     assert (sent.status, receiver.received) == (None, [])
@@ -442,7 +442,9 @@ async def test_a_certificate_must_match_the_name_though_the_address_is_connected
         errors = {}
         for host in ("hooks.test", "other.test"):
             url = f"https://{host}:{receiver.port}/"
-            errors[host] = (await client.send(Claimed(UUID(int=1), UUID(int=2), 1, "{}", url, make_secret()))).error
+            errors[host] = (
+                await client.send(ClaimedDelivery(UUID(int=1), UUID(int=2), 1, "{}", url, make_secret()))
+            ).error
     await client.close()
     assert errors["hooks.test"] is None
     assert "Hostname mismatch" in str(errors["other.test"])

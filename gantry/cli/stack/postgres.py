@@ -197,8 +197,8 @@ def embedded_postgres(directory: Path) -> EmbeddedPostgres:
     user = server_user(data)
     programs = find_programs()
     if user is not None:
-        refuse_unenterable(directory, user)
-        if first_unenterable(programs / "postgres", user) is not None:
+        refuse_inaccessible(directory, user)
+        if first_inaccessible(programs / "postgres", user) is not None:
             programs = _copy_programs(programs, directory / f"postgres-{MAJOR_VERSION}")
     return EmbeddedPostgres(data, socket_folder(directory, user), programs, user)
 
@@ -262,9 +262,9 @@ def socket_folder(directory: Path, user: ServerUser | None) -> Path:
     return Path("/tmp") / f"gantry-{os.geteuid()}-{digest}"  # noqa: S108 - created with mode 0700, its owner is checked.
 
 
-def refuse_unenterable(directory: Path, user: ServerUser) -> None:
+def refuse_inaccessible(directory: Path, user: ServerUser) -> None:
     """Raise StartupError if the server's user can't enter the data folder."""
-    blocked = first_unenterable(directory, user)
+    blocked = first_inaccessible(directory, user)
     if blocked is not None:
         raise StartupError(
             f"Postgres can't run as root, and user {user.name} can't enter {blocked}: choose a --data elsewhere "
@@ -272,7 +272,7 @@ def refuse_unenterable(directory: Path, user: ServerUser) -> None:
         )
 
 
-def first_unenterable(path: Path, user: ServerUser) -> Path | None:
+def first_inaccessible(path: Path, user: ServerUser) -> Path | None:
     """Return the first folder on the path that the user can't enter, or the path itself if the user can't run it."""
     # Check the path with links resolved and as written: access through a link needs both.
     ends = (path.resolve(), Path(os.path.abspath(path)))  # noqa: PTH100 - it must not follow links.

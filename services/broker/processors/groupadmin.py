@@ -116,12 +116,12 @@ class GroupAdminProcessor:
             topics = offsets.topics_of(group)
             if topics:
                 body.add_group(group, topics)
-            done = await _rest(done + 1 + len(topics))
+            done = await _pause_if_full(done + 1 + len(topics))
         for key in list(offsets.all()):
             queues = offsets.all().get(key)
             if queues is not None:
                 body.add_offsets(key, queues)
-                done = await _rest(done + 1 + len(queues))
+                done = await _pause_if_full(done + 1 + len(queues))
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body.encode(offsets.version))
 
     def all_delay_offsets(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -151,7 +151,7 @@ class GroupAdminProcessor:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, f"there are {GROUPS_MAX} groups already, no more are allowed")
 
 
-async def _rest(done: int) -> int:
+async def _pause_if_full(done: int) -> int:
     """Pause if a slice is full. Return the number of items that count towards the next pause."""
     if done < SLICE_OFFSETS:
         return done

@@ -157,24 +157,24 @@ def auto_created(
 def system_topics(identity: BrokerIdentity, settings: BrokerSettings) -> list[TopicConfig]:
     """Return the topics that every broker has from its start."""
     read_write = int(Perm.READ | Perm.WRITE)
-    topics = [_square(names.SELF_TEST_TOPIC, 1)]
+    topics = [_with_equal_queues(names.SELF_TEST_TOPIC, 1)]
     if settings.auto_create_topic_enable:
-        topics.append(_square(names.AUTO_CREATE_TOPIC, settings.default_topic_queue_nums, _RWX))
+        topics.append(_with_equal_queues(names.AUTO_CREATE_TOPIC, settings.default_topic_queue_nums, _RWX))
     topics += [
-        _square(names.BENCHMARK_TOPIC, 1024),
-        _square(identity.cluster, 16, _RWX if settings.cluster_topic_enable else int(Perm.INHERIT)),
-        _square(identity.name, 1, _RWX if settings.broker_topic_enable else int(Perm.INHERIT)),
-        _square(names.OFFSET_MOVED_EVENT, 1),
-        _square(names.SCHEDULE_TOPIC, SCHEDULE_QUEUE_NUMS),
-        _square(names.reply_topic(identity.cluster), 1),
-        _square(f"rmq_sys_REVIVE_LOG_{identity.cluster}", 8),
-        _square(f"rmq_sys_SYNC_BROKER_MEMBER_{identity.name}", 1, int(Perm.INHERIT)),
-        _square(names.TRANS_HALF_TOPIC, 1, read_write),
-        _square(names.TRANS_OP_HALF_TOPIC, 1, read_write),
-        _square(names.TIMER_TOPIC, 1, read_write),
+        _with_equal_queues(names.BENCHMARK_TOPIC, 1024),
+        _with_equal_queues(identity.cluster, 16, _RWX if settings.cluster_topic_enable else int(Perm.INHERIT)),
+        _with_equal_queues(identity.name, 1, _RWX if settings.broker_topic_enable else int(Perm.INHERIT)),
+        _with_equal_queues(names.OFFSET_MOVED_EVENT, 1),
+        _with_equal_queues(names.SCHEDULE_TOPIC, SCHEDULE_QUEUE_NUMS),
+        _with_equal_queues(names.reply_topic(identity.cluster), 1),
+        _with_equal_queues(f"rmq_sys_REVIVE_LOG_{identity.cluster}", 8),
+        _with_equal_queues(f"rmq_sys_SYNC_BROKER_MEMBER_{identity.name}", 1, int(Perm.INHERIT)),
+        _with_equal_queues(names.TRANS_HALF_TOPIC, 1, read_write),
+        _with_equal_queues(names.TRANS_OP_HALF_TOPIC, 1, read_write),
+        _with_equal_queues(names.TIMER_TOPIC, 1, read_write),
     ]
     if settings.trace_topic_enable:
-        topics.append(_square(settings.msg_trace_topic_name, 1))
+        topics.append(_with_equal_queues(settings.msg_trace_topic_name, 1))
     return topics
 
 
@@ -216,7 +216,7 @@ _ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def _square(topic: str, queue_nums: int, perm: int = int(Perm.READ | Perm.WRITE)) -> TopicConfig:
+def _with_equal_queues(topic: str, queue_nums: int, perm: int = int(Perm.READ | Perm.WRITE)) -> TopicConfig:
     return TopicConfig(topic, queue_nums, queue_nums, perm)
 
 

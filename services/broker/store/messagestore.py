@@ -263,7 +263,7 @@ class MessageStore:
         # Only now: until everything is on the disk, another crash must find the manifest as it was before.
         folder.mark_opened(report, derived_state(self._queues, self._index), self.settings.enabled_append_prop_crc)
         self._log.manifest = folder.manifest
-        self._log.open_room()
+        self._log.wait_for_room()
         return report
 
     def stop(self) -> bool:
@@ -347,12 +347,12 @@ class MessageStore:
         self._watch.tick(now_ms)
         if self._owner.lost is None:
             try:
-                self._do_due(now_ms)
+                self._run_due(now_ms)
             except OSError:
                 if self._owner.is_still_owned():
                     raise
 
-    def _do_due(self, now_ms: int) -> None:
+    def _run_due(self, now_ms: int) -> None:
         assert self._derived is not None, "the store is started first"
         self.write_out()
         self._log_reader.tick()

@@ -241,11 +241,11 @@ class Reader:
         if queue is None or queue.min_offset >= queue.max_offset:
             return 0 if queue is None else queue.min_offset
         if boundary is Boundary.LOWER:
-            return self._first_with(queue, lambda stored_at_ms: stored_at_ms >= at_ms)
+            return self._first_offset_reaching(queue, lambda stored_at_ms: stored_at_ms >= at_ms)
         # The last message that is not later. If all are later, it is the first readable one.
-        return max(self._first_with(queue, lambda stored_at_ms: stored_at_ms > at_ms) - 1, queue.min_offset)
+        return max(self._first_offset_reaching(queue, lambda stored_at_ms: stored_at_ms > at_ms) - 1, queue.min_offset)
 
-    def _first_with(self, queue: ConsumeQueue, is_reached: Callable[[int], bool]) -> int:
+    def _first_offset_reaching(self, queue: ConsumeQueue, is_reached: Callable[[int], bool]) -> int:
         """Return the first offset whose message satisfies a condition that then stays true; otherwise the end."""
         low, high = queue.min_offset, queue.max_offset
         while low < high:

@@ -14,7 +14,7 @@ from services.gateway.addresses import address_group
 from services.gateway.auth.principal import NOBODY, Principal
 from services.gateway.bodies import SMALL_BYTES, Body
 from services.gateway.errors import DUPLICATE, TOO_LARGE, UNSUPPORTED_MEDIA_TYPE, ProblemError, invalid
-from services.gateway.limits import Slot, Unsent
+from services.gateway.limits import RequestSlot, Unsent
 from services.gateway.rates import Allowance, Rate
 from services.gateway.schemas.dense import VALUES_AT_ONCE_MAX, is_dense
 from services.gateway.schemas.reading import read_json
@@ -82,7 +82,7 @@ class Call(Request):
     path_label = UNMATCHED
     outcome: str | None = None
     rates: Sequence[tuple[Rate, Allowance]] = ()
-    slot: Slot | None = None
+    slot: RequestSlot | None = None
     unsent: Unsent | None = None
     status = 0
     duration_ms = 0

@@ -13,11 +13,11 @@ from services.gateway.asgi.call import Call
 from services.gateway.asgi.cors import Cors
 from services.gateway.auth.keyring import KeyRing
 from services.gateway.errors import NOT_STORED, ProblemError
-from services.gateway.limits import Limits, Slot
+from services.gateway.limits import Limits, RequestSlot
 from services.gateway.quotas import ADDRESS, KEY
 
 
-class Rules(Protocol):
+class RouteRules(Protocol):
     """The part of a route that the gate looks at; see `Operation`."""
 
     is_public: bool
@@ -45,7 +45,7 @@ class Gate:
     cors: Cors | None = None
     is_public_contract: bool = False
 
-    def admit(self, call: Call, rules: Rules) -> None:
+    def admit(self, call: Call, rules: RouteRules) -> None:
         """Count a request that has a route, authenticate it, and give it a place among those in progress.
 
         Raises:
@@ -63,7 +63,7 @@ class Gate:
             return
         if rates and KEY in rates:
             self._count(call, KEY, call.principal.key_id)
-        call.slot = Slot(self.limits, call.principal.key_id)
+        call.slot = RequestSlot(self.limits, call.principal.key_id)
 
     def admit_unmatched(self, call: Call) -> None:
         """Count and authenticate a request that has no route, before it is told so.

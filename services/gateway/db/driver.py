@@ -56,7 +56,7 @@ class BoundedConnection(psycopg.AsyncConnection[Any]):
     async def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - the driver's own signature.
         """Run a driver generator to its end, or break the connection."""
         limit_s = NETWORK_TIMEOUT_S if timeout is None else min(timeout, NETWORK_TIMEOUT_S)
-        alarm = asyncio.get_running_loop().call_later(limit_s, self._cut)
+        alarm = asyncio.get_running_loop().call_later(limit_s, self._shut_down)
         try:
             return await waiting.wait_async(gen, self.pgconn.socket, interval=interval)
         except (asyncio.CancelledError, KeyboardInterrupt):
@@ -65,7 +65,7 @@ class BoundedConnection(psycopg.AsyncConnection[Any]):
         finally:
             alarm.cancel()
 
-    def _cut(self) -> None:
+    def _shut_down(self) -> None:
         # The socket is shut down rather than closed: the waiting side then reads end-of-file, and its descriptor is not
         # reused.
         with suppress(OSError, psycopg.OperationalError), socket.socket(fileno=_duplicate(self.pgconn.socket)) as twin:

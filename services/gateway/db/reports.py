@@ -78,7 +78,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class RequestedRun:
     """A requested run; `is_queued` is whether this request queued it, or, without a window, it was queued already."""
 
     run: Run
@@ -91,7 +91,7 @@ class ReportRepository:
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
 
-    async def start(self, job: str, window: Window | None, *, actor: Actor) -> Started:
+    async def start(self, job: str, window: Window | None, *, actor: Actor) -> RequestedRun:
         """Request a run; a second request for the same run returns the first.
 
         Args:
@@ -109,7 +109,7 @@ class ReportRepository:
             ):  # The scheduler, which takes no lock, created the window's run between the read and the insert.
                 return await self.start(job, window, actor=actor)
         elif window is None or run.status not in FAILED:
-            return Started(run, is_queued=window is None)
+            return RequestedRun(run, is_queued=window is None)
         else:
             run = await self._requeue(run, actor)
         after = {
@@ -117,7 +117,7 @@ class ReportRepository:
             "window": None if run.window_start is None else [run.window_start.isoformat(), run.window_end.isoformat()],
         }
         AuditRepository(self._session).record(actor, "report.run", "report", job, before=None, after=after)
-        return Started(run, is_queued=True)
+        return RequestedRun(run, is_queued=True)
 
     async def get(self, job: str, run_id: uuid.UUID) -> Run | None:
         """Return a run, or None if the job has no such run."""

@@ -342,7 +342,7 @@ class KeyRepository:
             query = query.where(ApiKey.revoked_at.is_(None))
         return (await self._session.scalars(query)).all()
 
-    async def lock_admins(self) -> Sequence[str]:
+    async def lock_admin_keys(self) -> Sequence[str]:
         """Return the ids of the valid admin keys, and block revocations by others until the commit.
 
         A caller that waited for the lock sees the changes that others committed meanwhile. The order of the rows

@@ -84,7 +84,7 @@ class SampleRepository:
         for block in new:
             await self.add(block)
 
-    async def thin(self, kind: Kind, kept: Kind, step: timedelta, since: datetime, until: datetime) -> None:
+    async def downsample(self, kind: Kind, kept: Kind, step: timedelta, since: datetime, until: datetime) -> None:
         """Keep the last block of a kind for each broker and step, as another kind, and delete the others.
 
         Args:

@@ -109,7 +109,7 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
+class ClaimedDelivery:
     """A delivery that this gateway may send now, once."""
 
     id: uuid.UUID
@@ -231,7 +231,7 @@ class DeliveryRepository:
         rows: int,
         lease: timedelta,
         give_up: timedelta,
-    ) -> list[Claimed]:
+    ) -> list[ClaimedDelivery]:
         """Take due deliveries for as long as the lease.
 
         Args:
@@ -245,9 +245,9 @@ class DeliveryRepository:
         await self._session.execute(_GIVE_UP, {"give_up": give_up})
         values = {"busy": list(busy), "only": only, "each": each, "rows": rows, "lease": lease}
         found = await self._session.execute(_CLAIM, values)
-        return [Claimed(*row) for row in found]
+        return [ClaimedDelivery(*row) for row in found]
 
-    async def delivered(self, claimed: Claimed, status: int) -> None:
+    async def delivered(self, claimed: ClaimedDelivery, status: int) -> None:
         """Record that a delivery succeeded."""
         mine = (_DELIVERY.id == claimed.id, _DELIVERY.attempts == claimed.attempts, _DELIVERY.status == "pending")
         statement = update(WEBHOOK_DELIVERIES).where(*mine)
@@ -256,7 +256,7 @@ class DeliveryRepository:
         )
 
     async def failed(
-        self, claimed: Claimed, status: int | None, error: str, *, pause: timedelta, give_up: timedelta
+        self, claimed: ClaimedDelivery, status: int | None, error: str, *, pause: timedelta, give_up: timedelta
     ) -> None:
         """Record a failed attempt: it is repeated after the pause, unless the delivery would be too old then."""
         values = {"id": claimed.id, "attempts": claimed.attempts, "status": status, "error": error}

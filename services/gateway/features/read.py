@@ -84,7 +84,7 @@ def _message_routes(lookup: Lookup, writer: AnswerWriter) -> list[Operation]:
             if not principal.may_read(record.topic):
                 # The answer must not reveal that such a message exists.
                 raise ProblemError(UNKNOWN_MESSAGE, f"id: there is no message {message_id!r}", field="id")
-            view = message_view(lookup.require_sound(record, broker), binary=binary, system=system, leaves_large=True)
+            view = message_view(lookup.require_valid(record, broker), binary=binary, system=system, leaves_large=True)
             return await writer.message(view, call.key_id, binary=binary)
 
     async def find_messages(call: Call) -> Answer:

@@ -44,10 +44,10 @@ def find_duplicate_key(data: bytes) -> str | None:
     Raises:
         RecursionError: The value is nested too deeply.
     """
-    return _Walk(data).value(0)[1]
+    return _KeyScanner(data).value(0)[1]
 
 
-class _Walk:
+class _KeyScanner:
     def __init__(self, data: bytes) -> None:
         self._data = data
 

@@ -87,7 +87,7 @@ class TooLargeError(InvalidValueError):
     problem = "too-large"
 
 
-class NotBuiltError(InvalidValueError):
+class FeatureNotBuiltError(InvalidValueError):
     """The feature is not built yet."""
 
     problem = "not-implemented"

@@ -146,10 +146,10 @@ def is_allowed(address: Address, networks: Sequence[Network]) -> bool:
         return is_public
     if address.is_site_local or address in _LOCAL_NAT64:
         return False
-    return is_public and all(is_allowed(each, networks) for each in _carried(address))
+    return is_public and all(is_allowed(each, networks) for each in _embedded_ipv4(address))
 
 
-def _carried(address: ipaddress.IPv6Address) -> tuple[ipaddress.IPv4Address, ...]:
+def _embedded_ipv4(address: ipaddress.IPv6Address) -> tuple[ipaddress.IPv4Address, ...]:
     if any(address in network for network in _CARRIERS):
         return (ipaddress.IPv4Address(int(address) & 0xFFFFFFFF),)
     if address.teredo is not None:

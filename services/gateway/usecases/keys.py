@@ -71,7 +71,7 @@ class Keys:
         async with self._metadata.transaction() as session:
             repository = KeyRepository(session)
             # The lock comes before any read: of two keys that revoke each other, only one may succeed.
-            if await repository.lock_admins() == [key_id]:
+            if await repository.lock_admin_keys() == [key_id]:
                 raise ProblemError(LAST_ADMIN_KEY, f"id: {key_id} is the last key with the right `admin`", field="id")
             if await repository.revoke(key_id, actor=actor) is None:
                 raise _unknown(key_id)

@@ -43,7 +43,7 @@ from services.gateway.ws.effects import (
 from services.gateway.ws.inbound import Charge
 from services.gateway.ws.limits import StreamLimits
 from services.gateway.ws.outbox import Outbox
-from services.gateway.ws.ports import Consumers, Keys, Membership, Publisher, Reading
+from services.gateway.ws.ports import Consumers, FrameReading, Keys, Membership, Publisher
 from services.gateway.ws.publishing import PublishTasks
 from services.gateway.ws.pulling import PullTasks
 from services.gateway.ws.session import Session
@@ -91,7 +91,7 @@ class StreamConnection:
         unsent: Quota,
         charge: Charge,
         turn: Turn,
-        reading: Reading,
+        reading: FrameReading,
         taken: Callable[[], Awaitable[None]],
         key_id: str,
         limits: StreamLimits,
@@ -324,7 +324,7 @@ class StreamConnection:
             if self._reading.message_ms() > self._limits.message_timeout_ms:
                 self._close_late()
                 return
-            self._reading.look_for_room()
+            self._reading.resume_if_room()
             if self.session.delivery.is_blocked and not self._outbox.is_full:
                 # The key had too many unsent bytes before, perhaps on other streams.
                 self._has_room()

@@ -4,7 +4,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from gantry.model.message import MessageQueue
-from services.gateway.ws.inflight import Batch, Settled, Window
+from services.gateway.ws.inflight import Batch, Window, WindowRelease
 from services.gateway.ws.messagewriter import QueueFacts
 
 
@@ -81,7 +81,7 @@ class Feed:
         self.resending: Batch | None = None
         self.resend_from = 0
 
-    def restart_at(self, offset: int) -> Settled:
+    def restart_at(self, offset: int) -> WindowRelease:
         """Continue at another offset, because the broker does not have the requested one; return what was in flight."""
         self.is_behind = True
         self.resending = None

@@ -78,39 +78,39 @@ class Subscribe(ClientFrame, frozen=True, tag="subscribe", rename={"start": "fro
     batch: Annotated[int, Meta(ge=1)] = DEFAULT_BATCH
 
 
-class _OfSubscription(ClientFrame, frozen=True):
+class _SubscriptionFrame(ClientFrame, frozen=True):
     subscription: str
 
 
-class Ack(_OfSubscription, frozen=True, tag="ack"):
+class Ack(_SubscriptionFrame, frozen=True, tag="ack"):
     """Acknowledges messages."""
 
     receipts: Annotated[list[str], Meta(min_length=1)]
 
 
-class Nack(_OfSubscription, frozen=True, tag="nack"):
+class Nack(_SubscriptionFrame, frozen=True, tag="nack"):
     """Returns messages for a retry; not built yet."""
 
     receipts: Annotated[list[str], Meta(min_length=1)]
     delay: str | None = None
 
 
-class AddCredit(_OfSubscription, frozen=True, tag="credit"):
+class AddCredit(_SubscriptionFrame, frozen=True, tag="credit"):
     """Adds credit."""
 
     messages: Count = 0
     bytes: Count = 0
 
 
-class Pause(_OfSubscription, frozen=True, tag="pause"):
+class Pause(_SubscriptionFrame, frozen=True, tag="pause"):
     """Pauses the messages of a subscription."""
 
 
-class Resume(_OfSubscription, frozen=True, tag="resume"):
+class Resume(_SubscriptionFrame, frozen=True, tag="resume"):
     """Ends a pause."""
 
 
-class Unsubscribe(_OfSubscription, frozen=True, tag="unsubscribe"):
+class Unsubscribe(_SubscriptionFrame, frozen=True, tag="unsubscribe"):
     """Ends a subscription."""
 
 

@@ -22,14 +22,14 @@ BLOCK_BATCHES_MAX: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class WindowRelease:
     """The number of messages, and their bytes, that have left the window."""
 
     messages: int
     bytes: int
 
 
-NOTHING = Settled(0, 0)
+NOTHING = WindowRelease(0, 0)
 """The result if the messages were not in flight."""
 
 
@@ -66,13 +66,13 @@ class Batch:
         done = self.done
         return list(self.offsets) if done is None else [offset for offset in self.offsets if offset not in done]
 
-    def left(self) -> Settled:
+    def left(self) -> WindowRelease:
         """Return the messages, and their bytes, that are not settled."""
         done = self.done
         if done is None:
-            return Settled(len(self.offsets), sum(self.sizes))
+            return WindowRelease(len(self.offsets), sum(self.sizes))
         left = [size for offset, size in zip(self.offsets, self.sizes, strict=True) if offset not in done]
-        return Settled(len(left), sum(left))
+        return WindowRelease(len(left), sum(left))
 
 
 class _Block:
@@ -124,7 +124,7 @@ class Window:
         self.messages += len(offsets)
         self.position = offsets[-1] + 1
 
-    def settle(self, offset: int) -> Settled:
+    def settle(self, offset: int) -> WindowRelease:
         """Settle one message; return it and its bytes, or NOTHING if it is not in flight."""
         block_index, at = self._find(offset)
         if at < 0:
@@ -139,9 +139,9 @@ class Window:
         self.messages -= 1
         if len(batch.done) == len(batch.offsets):
             self._remove(block_index, at)
-        return Settled(1, batch.sizes[index])
+        return WindowRelease(1, batch.sizes[index])
 
-    def settle_batch(self, first: int, last: int) -> Settled:
+    def settle_batch(self, first: int, last: int) -> WindowRelease:
         """Settle the messages of a batch that are not settled yet; return them and their bytes.
 
         Args:
@@ -162,7 +162,7 @@ class Window:
         self.messages -= settled.messages
         return settled
 
-    def clear(self, position: int) -> Settled:
+    def clear(self, position: int) -> WindowRelease:
         """Remove everything in flight and continue at another offset; return the messages that were removed."""
         messages = size_bytes = 0
         for batch in self._all():
@@ -175,7 +175,7 @@ class Window:
         self._starts.clear()
         self.messages = 0
         self.position = position
-        return Settled(messages, size_bytes)
+        return WindowRelease(messages, size_bytes)
 
     def commit_point(self) -> int:
         """Return the offset that may be committed for the group: every message before it is settled."""

@@ -17,7 +17,7 @@ from services.gateway.ws.effects import IDENTITY, LIMIT, RIGHT
 from services.gateway.ws.frames import CODECS, Codec
 from services.gateway.ws.inbound import Charge
 from services.gateway.ws.limits import StreamLimits
-from services.gateway.ws.ports import Reading
+from services.gateway.ws.ports import FrameReading
 
 _QUERY: Final = frozenset({"ticket"})
 _CLOSE_CODES: Final = {401: IDENTITY, 403: RIGHT, 429: LIMIT, 503: LIMIT}
@@ -97,16 +97,16 @@ async def wait_until_taken(scope: Scope) -> None:
         await connection.writable.wait()
 
 
-def start_reading(scope: Scope, charge: Charge, limits: StreamLimits) -> Reading:
+def start_reading(scope: Scope, charge: Charge, limits: StreamLimits) -> FrameReading:
     """Have the connection (streamprotocol.py) read frames, and count them for the key.
 
     The connections of another server read frames without these limits.
     """
     connection = _connection_of(scope)
     if connection is None:
-        return NoReading()
+        return UnreportedReading()
     connection.open(charge, small_frames_per_s_max=limits.small_frames_per_s_max)
-    reading: Reading = connection
+    reading: FrameReading = connection
     return reading
 
 
@@ -129,7 +129,7 @@ def _size_of(event: MutableMapping[str, Any]) -> int:
     return len(event.get("text") or event.get("bytes") or b"")
 
 
-class NoReading:
+class UnreportedReading:
     """The reading of a server that reports nothing about it."""
 
     waits_for_room = False
@@ -138,7 +138,7 @@ class NoReading:
         """Return 0: no message is known to be late."""
         return 0
 
-    def look_for_room(self) -> None:
+    def resume_if_room(self) -> None:
         """Do nothing: this reading never waits for room."""
 
 

@@ -106,7 +106,7 @@ class Keys(Protocol):
         ...
 
 
-class Reading(Protocol):
+class FrameReading(Protocol):
     """The reading of one stream's frames, done by the connection's protocol (streamprotocol.py).
 
     Attributes:
@@ -119,6 +119,6 @@ class Reading(Protocol):
         """Return the time since the incomplete message began, in ms; 0 if there is none."""
         ...
 
-    def look_for_room(self) -> None:
+    def resume_if_room(self) -> None:
         """Resume reading if there is room again; called periodically."""
         ...

@@ -88,13 +88,13 @@ class PublishTasks:
             return
         self._hold(publish.size_bytes, answer_bytes)
 
-        def let_go(_: object) -> None:
+        def release(_: object) -> None:
             # This also runs for a task that was cancelled before it began. The frame with the answer is counted
             # separately.
             self._unsent.give(self._key_id, answer_bytes)
             self._hold(-publish.size_bytes, -answer_bytes)
 
-        self._tasks.spawn(self._publish(publish)).add_done_callback(let_go)
+        self._tasks.spawn(self._publish(publish)).add_done_callback(release)
 
     def _hold(self, frame_bytes: int, answer_bytes: int) -> None:
         """Count bytes that publishes and their answers hold; negative numbers release them."""

@@ -120,7 +120,7 @@ class PullTasks:
                 continue
             failures = 0
             is_empty = not found.data
-            self._bring(subscription, feed, order, found)
+            self._deliver_pulled(subscription, feed, order, found)
             # Without this, the task would keep dropped records in memory for as long as it waits.
             del found
             if order.waits and not waits and is_empty:
@@ -152,7 +152,7 @@ class PullTasks:
             return False
         return True
 
-    def _bring(self, subscription: Subscription, feed: Feed, order: PullOrder, found: Pulled) -> None:
+    def _deliver_pulled(self, subscription: Subscription, feed: Feed, order: PullOrder, found: Pulled) -> None:
         if found.is_moved and not order.resend:
             self._apply(self._session.moved(subscription, feed, found.next_offset))
             return

@@ -18,7 +18,7 @@ from typing import Final
 from gantry.model.group import SubscriptionData
 from gantry.model.message import MessageQueue
 from services.gateway.ws.feed import Damage, Feed, HeldRecords, PullOrder
-from services.gateway.ws.inflight import NOTHING, Settled
+from services.gateway.ws.inflight import NOTHING, WindowRelease
 from services.gateway.ws.messagewriter import MessageWriter, PropertyCache, QueueFacts, write_messages
 
 # The session's nonce, the feed's number, a point, and two offsets of 19 digits with a dash between them: 70 at most.
@@ -145,7 +145,7 @@ class Subscription:
         self.credit_bytes += size_bytes
         self._granted_bytes += size_bytes
 
-    def give_back(self, settled: Settled) -> None:
+    def give_back(self, settled: WindowRelease) -> None:
         """Return the credit of settled messages."""
         self.credit_messages += settled.messages
         self.credit_bytes += settled.bytes

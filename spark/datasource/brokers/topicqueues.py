@@ -33,7 +33,7 @@ TopicBroker = tuple[str, str]
 """The names of a topic and of a broker that has it."""
 
 
-class MessagesError(Exception):
+class MissingMessagesError(Exception):
     """Raised if not all requested messages can be read, because no row could report that."""
 
 
@@ -118,7 +118,7 @@ async def find_queues(
                 else:
                     found.unknown[topic, broker] = str(error)
                 return
-            except (ClientError, MessagesError) as error:
+            except (ClientError, MissingMessagesError) as error:
                 found.unknown[topic, broker] = str(error)
                 return
         if is_master:
@@ -181,7 +181,7 @@ def _address(registered: Mapping[str, BrokerData], broker: str) -> tuple[str, bo
     """Return the address of the master or, while the master is away, of a slave; and whether it is the master's."""
     data = registered.get(broker)
     if data is None or not data.broker_addrs:
-        raise MessagesError(f"broker {broker}: is not registered with any name server just now")
+        raise MissingMessagesError(f"broker {broker}: is not registered with any name server just now")
     if data.master_address is not None:
         return data.master_address, True
     return data.broker_addrs[min(data.broker_addrs)], False

@@ -32,7 +32,7 @@ def windows(memory: Octets, width: int, starts: Int64s) -> Octets:
     return found
 
 
-def cut(data: Bytes, starts: Int64s, lengths: Int64s) -> pa.Array:
+def slice_bytes(data: Bytes, starts: Int64s, lengths: Int64s) -> pa.Array:
     """Return pieces of the bytes as a binary array. Arrow copies all of them in one call."""
     if not len(starts):
         return pa.array([], pa.binary())

@@ -34,7 +34,7 @@ from gantry.model.record import (
     parse_head,
 )
 from gantry.storeformat.manifest import StoreManifest
-from spark.datasource.columns.bytecolumns import Bytes, Int64s, Octets, cut, hosts, micros, stored_ids, windows
+from spark.datasource.columns.bytecolumns import Bytes, Int64s, Octets, hosts, micros, slice_bytes, stored_ids, windows
 from spark.datasource.columns.propertycolumns import split_properties
 from spark.datasource.columns.recordbounds import EVERYTHING, Bounds, Damage, RowFilter
 
@@ -57,7 +57,7 @@ assert _CRC_DIGITS.stop + 1 == CRC_PROPERTY_BYTES
 _CRC_WEIGHTS: Final = 10 ** np.arange(10, dtype=np.int64)  # The least significant digit comes first.
 
 
-class _Plain(NamedTuple):
+class _PlainRecords(NamedTuple):
     """The valid records that were found on arrays."""
 
     rows: npt.NDArray[np.intp]
@@ -68,11 +68,11 @@ class _Plain(NamedTuple):
     property_ends: Int64s
     """The ends of the properties, without the record's own checksum."""
 
-    def take(self, chosen: npt.NDArray[np.bool_]) -> "_Plain":
-        return self if chosen.all() else _Plain(*(column[chosen] for column in self))
+    def take(self, chosen: npt.NDArray[np.bool_]) -> "_PlainRecords":
+        return self if chosen.all() else _PlainRecords(*(column[chosen] for column in self))
 
 
-class _Found(NamedTuple):
+class _DecodedRecord(NamedTuple):
     """A valid record that was decoded alone."""
 
     message: StoredMessage
@@ -140,18 +140,18 @@ class RecordDecoder:
         is_plain[plain.rows] = True
         for row in np.flatnonzero(~is_plain).tolist():
             found = self._examine(data, bounds, row)
-            if isinstance(found, _Found):
+            if isinstance(found, _DecodedRecord):
                 stored_at_ms[row] = found.message.stored_at_ms
         return stored_at_ms
 
-    def _find_plain(self, data: Bytes, bounds: Bounds) -> _Plain:
+    def _find_plain(self, data: Bytes, bounds: Bounds) -> _PlainRecords:
         """Return the valid records of the usual kind."""
         memory = np.frombuffer(data, np.uint8)
         inside = (bounds.starts >= 0) & (bounds.sizes >= RECORD_BYTES_MIN)
         inside &= bounds.starts + bounds.sizes <= len(memory)
         rows = np.flatnonzero(inside) if self._is_v1_topic else np.zeros(0, np.intp)
         if not len(rows):
-            return _Plain(rows, np.zeros(0, _HEAD), *(np.zeros(0, np.int64) for _ in range(3)))
+            return _PlainRecords(rows, np.zeros(0, _HEAD), *(np.zeros(0, np.int64) for _ in range(3)))
         heads = windows(memory, _HEAD_BYTES, bounds.starts[rows]).view(_HEAD)[:, 0]
         topic_width = len(self._topic_field) + 2
         lengths = heads["body_length"].astype(np.int64)
@@ -169,10 +169,10 @@ class RecordDecoder:
         property_ends = property_starts + property_lengths
         right = (tails[:, :-2] == self._topic_field).all(axis=1)
         right &= property_ends == bounds.starts[rows] + bounds.sizes[rows]
-        found = _Plain(rows, heads, body_starts, property_starts, property_ends).take(right)
+        found = _PlainRecords(rows, heads, body_starts, property_starts, property_ends).take(right)
         return self._check_crcs(data, memory, found)
 
-    def _check_crcs(self, data: Bytes, memory: Octets, found: _Plain) -> _Plain:
+    def _check_crcs(self, data: Bytes, memory: Octets, found: _PlainRecords) -> _PlainRecords:
         """Return the records whose checksums are right. Their property ends exclude the record's own checksum."""
         if not len(found.rows):
             return found
@@ -193,15 +193,17 @@ class RecordDecoder:
         is_right = (masked == digits @ _CRC_WEIGHTS) & ((digits >= 0) & (digits <= 9)).all(axis=1)
         is_sound = np.where(has_crc, is_right, masked == found.heads["body_crc"])
         if self._manifest is not None and not has_crc.all():
-            is_sound &= has_crc | ~_demanded(self._manifest, found.heads["physical_offset"])
+            is_sound &= has_crc | ~_demands_record_crc(self._manifest, found.heads["physical_offset"])
         ends = np.where(has_crc, ends - CRC_PROPERTY_BYTES, ends)
         return found._replace(property_ends=ends).take(is_sound)
 
-    def _plain_batch(self, data: Bytes, plain: _Plain) -> pa.RecordBatch | None:
+    def _plain_batch(self, data: Bytes, plain: _PlainRecords) -> pa.RecordBatch | None:
         """Return the batch of valid records; None if their properties must be parsed one by one."""
         heads, count = plain.heads, len(plain.rows)
         try:
-            texts = cut(data, plain.property_starts, plain.property_ends - plain.property_starts).cast(pa.string())
+            texts = slice_bytes(data, plain.property_starts, plain.property_ends - plain.property_starts).cast(
+                pa.string()
+            )
             properties = split_properties(texts)
         except pa.ArrowInvalid:
             return None  # The properties are not UTF-8.
@@ -210,7 +212,7 @@ class RecordDecoder:
             "message_id": pc.coalesce(properties.unique_key, ids),
             "stored_id": ids,
             "queue_offset": pa.array(heads["queue_offset"].astype(np.int64)),
-            "body": cut(data, plain.body_starts, heads["body_length"].astype(np.int64)),
+            "body": slice_bytes(data, plain.body_starts, heads["body_length"].astype(np.int64)),
             "tag": properties.tag,
             "keys": properties.keys,
             "properties": pa.MapArray.from_arrays(
@@ -251,7 +253,7 @@ class RecordDecoder:
         batch = self._message_batch(good, bodies) if kept else None
         return np.array(kept, np.intp), batch, damages
 
-    def _examine(self, data: Bytes, bounds: Bounds, row: int) -> _Found | Damage:
+    def _examine(self, data: Bytes, bounds: Bounds, row: int) -> _DecodedRecord | Damage:
         """Return a record if it is valid, else its damage."""
         queue_offset, physical_offset = (
             None if known is None else int(known[row]) for known in (bounds.queue_offsets, bounds.physical_offsets)
@@ -278,13 +280,13 @@ class RecordDecoder:
             reason = "the checksum over the whole record is missing"
         else:
             # The id uses the host's bytes as they are stored: the port may be outside of the valid range.
-            return _Found(message, encode_packed_stored_id(head.store_host, head.physical_offset))
+            return _DecodedRecord(message, encode_packed_stored_id(head.store_host, head.physical_offset))
         return Damage(known[1], known[2], reason)
 
     def _demands_crc(self, physical_offset: int) -> bool:
         return self._manifest is not None and self._manifest.demands_record_crc(physical_offset)
 
-    def _message_batch(self, good: Sequence[_Found], bodies: Sequence[bytes]) -> pa.RecordBatch:
+    def _message_batch(self, good: Sequence[_DecodedRecord], bodies: Sequence[bytes]) -> pa.RecordBatch:
         messages = [found.message for found in good]
         columns = {
             "message_id": [found.message.properties.get(PropertyName.UNIQ_KEY) or found.stored_id for found in good],
@@ -321,7 +323,7 @@ class RecordDecoder:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
-def _demanded(manifest: StoreManifest, physical_offsets: Int64s) -> npt.NDArray[np.bool_]:
+def _demands_record_crc(manifest: StoreManifest, physical_offsets: Int64s) -> npt.NDArray[np.bool_]:
     """Return the results of `manifest.demands_record_crc` for many offsets."""
     start, end = manifest.record_checksum_from, manifest.clean_stop_offset
     if start is None:

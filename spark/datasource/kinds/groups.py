@@ -47,7 +47,7 @@ def groups_row(survey: Survey, view: BrokerView, group: str) -> tuple[Any, ...]:
     config = view.groups.get(group)
     is_known = isinstance(here, ConsumerConnection)
     error = view.error or (here if isinstance(here, str) else None)
-    ever_seen = _ever_seen(survey, group)
+    ever_seen = _has_had_clients(survey, group)
     if ever_seen is None and survey.metadata.error is not None:
         error = "; ".join(part for part in (error, survey.metadata.error) if part is not None)
     return (
@@ -60,7 +60,7 @@ def groups_row(survey: Survey, view: BrokerView, group: str) -> tuple[Any, ...]:
     )
 
 
-def _ever_seen(survey: Survey, group: str) -> bool | None:
+def _has_had_clients(survey: Survey, group: str) -> bool | None:
     answers = [view.instances.get(group) for view in survey.views.values()]
     if any(isinstance(answer, ConsumerConnection) and answer.connections for answer in answers):
         return True

@@ -21,7 +21,7 @@ from spark.datasource.brokers import live
 from spark.datasource.brokers.queuepull import Block, RegionPuller, log_damage, removed_of
 from spark.datasource.brokers.topicqueues import (
     CLOCK_SLACK_MS,
-    MessagesError,
+    MissingMessagesError,
     QueueBounds,
     TopicQueues,
     find_queues,
@@ -51,7 +51,7 @@ class MessagesReader(NarrowedReader):
         """Find the queues and return the tasks.
 
         Raises:
-            MessagesError: A requested topic or broker can't be read, so messages would be missing.
+            MissingMessagesError: A requested topic or broker can't be read, so messages would be missing.
             ClientError, TimeoutError: No server answers.
         """
         regions = live.run(self._options, lambda engine: _plan(engine, self._options, self._pushed))
@@ -160,10 +160,10 @@ def offset_bounds(pushed: Pushed) -> tuple[int | None, int | None]:
 
 
 def refuse_unknown(found: TopicQueues) -> None:
-    """Raise MessagesError if a broker could not be asked: messages would be missing, and no row could report that."""
+    """Raise MissingMessagesError if a broker could not be asked: messages would be missing, and no row could report that."""
     if found.unknown:
         reasons = sorted({f"topic {topic}: {reason}" for (topic, _), reason in found.unknown.items()})
-        raise MessagesError(f"not all messages that were asked for can be read: {'; '.join(reasons[:8])}")
+        raise MissingMessagesError(f"not all messages that were asked for can be read: {'; '.join(reasons[:8])}")
 
 
 def missing_starts(options: Options, ends: Mapping[MessageQueue, QueueBounds]) -> list[Loss]:
@@ -188,7 +188,7 @@ async def starts_of(
 
     Raises:
         DataLossError: A queue no longer has its start offset.
-        MessagesError, ClientError: Not all queues can be asked about.
+        MissingMessagesError, ClientError: Not all queues can be asked about.
     """
     found = await find_queues(engine, options, pushed)
     losses = missing_starts(options, found.ends)

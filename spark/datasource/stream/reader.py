@@ -87,7 +87,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the start of a new query: option `from`, or the min offset of each queue.
 
         Raises:
-            MessagesError: Not all queues can be asked about, so some would begin at the wrong offset.
+            MissingMessagesError: Not all queues can be asked about, so some would begin at the wrong offset.
             DataLossError: A queue no longer has its start offset.
             ClientError, TimeoutError: No server answers.
         """
@@ -120,7 +120,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name.
         """Store the present ends of the queues. The query stops there."""
-        found = live.run(self._options, lambda engine: self._look(engine, {}))
+        found = live.run(self._options, lambda engine: self._find_queues(engine, {}))
         self._log_unknown(found.unknown)
         self._target = {queue: held.end for queue, held in found.ends.items()}
 
@@ -165,7 +165,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         evidence = Evidence()
         for _ in range(EXPLANATIONS_MAX):
-            found = await self._look(engine, starts)
+            found = await self._find_queues(engine, starts)
             while True:
                 evidence.hidden = {}
                 plan = plan_batch(starts, found, evidence, self._target, rows_max=rows_max, turn=self._turn)
@@ -193,7 +193,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
         return Plan(ends, plan.losses)
 
-    async def _look(self, engine: ClientEngine, known: Mapping[MessageQueue, StreamPosition]) -> TopicQueues:
+    async def _find_queues(self, engine: ClientEngine, known: Mapping[MessageQueue, StreamPosition]) -> TopicQueues:
         topics = self._options.topics
         # The queues of topics that are no longer requested keep their positions.
         known_pairs = {(queue.topic, queue.broker_name) for queue in known if topics is None or queue.topic in topics}

@@ -50,7 +50,7 @@ def main(url: str, output: str, job: str, arguments: Sequence[str]) -> int:
         unnamed.write_text(str(child.pid))
         unnamed.rename(Path(output) / "child.pid")
         with connect(url, application="fake-job") as connection:
-            while Runs(connection).beat(run_id, attempt, percent=50, step="hanging"):
+            while Runs(connection).heartbeat(run_id, attempt, percent=50, step="hanging"):
                 time.sleep(0.2)
             time.sleep(600)
     if order == "succeed":

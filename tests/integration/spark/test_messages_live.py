@@ -19,7 +19,7 @@ from gantry.model.compression import Compression, compress
 from gantry.model.message import encode_properties
 from gantry.remoting.codes import RequestCode, ResponseCode
 from spark.datasource.brokers import live, queuepull
-from spark.datasource.brokers.topicqueues import MessagesError
+from spark.datasource.brokers.topicqueues import MissingMessagesError
 from spark.datasource.dataloss import DataLossError
 from spark.datasource.kinds.messages import MessagesReader
 from spark.datasource.options import read_options
@@ -211,7 +211,7 @@ def test_a_broker_that_does_not_answer_fails_the_read_instead_of_shortening_it(o
     process = own.brokers["broker-b"].facts["pid"]
     os.kill(process, signal.SIGSTOP)
     try:
-        with pytest.raises(MessagesError, match="Orders"):
+        with pytest.raises(MissingMessagesError, match="Orders"):
             reader(namesrv=own.namesrv.address, topics="Orders").partitions()
         with pytest.raises(ClientError):
             [row for task in tasks for row in read_task(made, task)]
@@ -221,7 +221,7 @@ def test_a_broker_that_does_not_answer_fails_the_read_instead_of_shortening_it(o
 
 
 def test_a_topic_that_nobody_knows_is_refused(namesrv: str) -> None:
-    with pytest.raises(MessagesError, match="Nobody"):
+    with pytest.raises(MissingMessagesError, match="Nobody"):
         reader(namesrv=namesrv, topics="Nobody").partitions()
 
 

@@ -77,7 +77,7 @@ def test_a_claim_is_one_attempt(runs: Runs, connection: Connection) -> None:
     assert attempt.started_at is not None
     assert runs.claim(run.id) is None
     assert [row.id for row in runs.running()] == [run.id]
-    assert runs.beat(run.id, 1, percent=30, step="reading offsets")
+    assert runs.heartbeat(run.id, 1, percent=30, step="reading offsets")
     assert (column(connection, run, "progress_percent"), column(connection, run, "progress")) == (30, "reading offsets")
 
 
@@ -147,7 +147,7 @@ def test_an_attempt_that_was_given_up_writes_nothing(runs: Runs, connection: Con
     claimed(runs, run)
     assert runs.fail(run.id, 1, "lost", requeue=True)
     assert claimed(runs, run).attempt == 2
-    assert not runs.beat(run.id, 1, percent=99, step="late")
+    assert not runs.heartbeat(run.id, 1, percent=99, step="late")
     assert not runs.fail(run.id, 1, "late")
     assert not runs.release(run.id, 1)
     with pytest.raises(FencedError, match=str(run.id)):
@@ -176,7 +176,7 @@ def test_silence_is_noticed(runs: Runs, connection: Connection) -> None:
     assert runs.stale(after_ms=60_000) == []
     age(connection, run, "heartbeat_at", 61)
     assert [found.id for found in runs.stale(after_ms=60_000)] == [run.id]
-    runs.beat(run.id, 1, percent=None, step=None)
+    runs.heartbeat(run.id, 1, percent=None, step=None)
     assert runs.stale(after_ms=60_000) == []
 
 

@@ -21,7 +21,7 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from gantry.runtime.files import File, FileSystem
-from services.broker.store.files.pages import Blocks, MissingRange, ReadableFile
+from services.broker.store.files.pages import MissingRange, ReadableFile, ReadBlocks
 
 GAP_BYTES_MAX: Final = 16 << 10
 """The largest gap between two ranges that are read together."""
@@ -117,7 +117,7 @@ class ColdRead:
             if data is None:
                 self.unreadable.append(part)
 
-    def add_to(self, blocks: Blocks) -> None:
+    def add_to(self, blocks: ReadBlocks) -> None:
         """Add the bytes that were read to an operation's blocks."""
         for part, data in self._found:
             blocks.add(part, data)

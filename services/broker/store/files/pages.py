@@ -4,7 +4,7 @@ The event loop's thread reads through memory maps. If a page is not in the page 
 loop. An unreadable page ends the process with SIGBUS. The loop therefore runs each reading operation guarded
 (`attempt`): every range is checked before it is read. If bytes are missing, the operation ends with NotInMemoryError,
 which names all missing ranges that the operation can know. Another thread then reads these ranges (coldreads.py). The
-operation runs again with the bytes that were read (`Blocks`), which take precedence over the files. An eviction in
+operation runs again with the bytes that were read (`ReadBlocks`), which take precedence over the files. An eviction in
 between therefore does no harm.
 
 A check costs about 2 µs, as much as two records. Three facts make checks rare. Bytes that were written within the last
@@ -58,7 +58,7 @@ class NotInMemoryError(Exception):
         self.missing = missing
 
 
-class Blocks:
+class ReadBlocks:
     """The bytes that were read for one operation.
 
     Attributes:
@@ -94,10 +94,10 @@ class Blocks:
         return None
 
 
-_NO_BLOCKS: Final = Blocks()
+_NO_BLOCKS: Final = ReadBlocks()
 
 
-class Runs:
+class CachedRanges:
     """Runs of pages of one file that were found in memory: disjoint, in order, merged when they touch."""
 
     __slots__ = ("_highs", "_lows")
@@ -142,9 +142,9 @@ class Pages:
         self.misses = 0
         self._blocks = _NO_BLOCKS
         self._missing: list[MissingRange] = []
-        self._runs: dict[MappedFile, Runs] = {}
+        self._runs: dict[MappedFile, CachedRanges] = {}
 
-    def attempt(self, operation: Callable[[], R], blocks: Blocks = _NO_BLOCKS) -> R:
+    def attempt(self, operation: Callable[[], R], blocks: ReadBlocks = _NO_BLOCKS) -> R:
         """Run an operation that reads only bytes that are in memory, or in `blocks`.
 
         Raises:
@@ -194,7 +194,7 @@ class Pages:
         runs = self._runs.get(file)
         low, high = runs.find(at) if runs is not None else (0, 0)
         if end > high:
-            low, high = self._look(file, at, end)
+            low, high = self._find_resident(file, at, end)
         return file.memory, start, low, high
 
     def read(self, file: ReadableFile, at: int, size: int) -> bytes:
@@ -214,7 +214,7 @@ class Pages:
             raise NotInMemoryError([MissingRange(file, at, end - at)])
         return data
 
-    def _look(self, file: MappedFile, at: int, end: int) -> tuple[int, int]:
+    def _find_resident(self, file: MappedFile, at: int, end: int) -> tuple[int, int]:
         """Check a range, and return the run that covers it; the run is trusted until the next `tick`."""
         start, ask = file.start, file.file.cached_end
         if start + ask(at - start, end - start) < end:
@@ -226,7 +226,7 @@ class Pages:
         high = start + ask(low - start, limit - start)
         if high < end:
             low, high = at, end
-        runs = self._runs.setdefault(file, Runs())
+        runs = self._runs.setdefault(file, CachedRanges())
         if len(runs) >= RUNS_MAX:
-            runs = self._runs[file] = Runs()
+            runs = self._runs[file] = CachedRanges()
         return runs.add(low, high)

@@ -78,9 +78,9 @@ class Ownership:
         if self.lost is not None:
             return False
         lock = self._lock
-        return lock is None or _is_current(lock) or self._look()
+        return lock is None or _is_current(lock) or self._check_loss()
 
-    def _look(self) -> bool:
+    def _check_loss(self) -> bool:
         with self._mutex:
             if self.lost is not None:
                 return False

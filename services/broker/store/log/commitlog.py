@@ -353,7 +353,7 @@ class CommitLog:
         self._roll(BLANK_BYTES_MIN)
         return old.path
 
-    def open_room(self) -> None:
+    def wait_for_room(self) -> None:
         """Wait until there is room for LOG_AHEAD_BYTES, or all files ahead exist; part of the start.
 
         A disk that is full now does not prevent the start: messages can be read, and there may be room later.

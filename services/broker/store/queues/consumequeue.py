@@ -252,7 +252,7 @@ class ConsumeQueue:
             self.files.add_file(start)
             start += size
 
-    def put_right(self, index: int, unit: bytes) -> bool:
+    def repair_unit(self, index: int, unit: bytes) -> bool:
         """Make a unit agree with the CommitLog; return True if it was different."""
         if index >= self.max_offset:
             self.append(index, unit)
@@ -274,7 +274,7 @@ class ConsumeQueue:
         file.write(position - file.start, unit)
         return True
 
-    def cut(self, index: int) -> list[QueueFile]:
+    def truncate(self, index: int) -> list[QueueFile]:
         """Make `index` the end: set the units from there on to zero; return the files that are no longer needed."""
         dropped = self.files.drop_from(-(-index * UNIT_SIZE_BYTES // self.files.file_size) * self.files.file_size)
         last = self.files.last

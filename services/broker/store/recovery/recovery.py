@@ -119,7 +119,7 @@ class Recovery:
         self._finish_queues(end)
         if self._index is not None:
             self._index.write_headers()
-        self._wipe_behind(end)
+        self._zero_after(end)
         self._open_at(end)
         self._log.open_times(flushed_at_ms, now_ms=self._now_ms)
         self._queues.correct_min(self._log.min_offset)
@@ -242,18 +242,18 @@ class Recovery:
             # The queue restarted: its topic was deleted and created again. The queue's earlier messages are gone for
             # good.
             self._cut += queue.max_offset - index
-            self._remove(queue.cut(index))
+            self._remove(queue.truncate(index))
         elif index > expected:
             self._fill(queue, expected, index)
         if queue.is_blank and index > 0:
             # The queue's first file was created ahead of a message that never came: the queue begins where the log
             # says.
-            self._remove(queue.cut(0))
+            self._remove(queue.truncate(0))
         before = queue.skipped
         unit = UNIT.pack(head.physical_offset, head.size_bytes, request.tags_code_in(queue))
         if len(queue.files) == 0:
             self._queues.make_folder(queue)
-        if queue.put_right(index, unit):
+        if queue.repair_unit(index, unit):
             self._repaired += 1
         self._skipped += queue.skipped - before
         self._seen[queue] = index + 1
@@ -290,7 +290,7 @@ class Recovery:
     def _fill(self, queue: ConsumeQueue, start: int, end: int) -> None:
         """Put filler at the offsets of lost records."""
         for index in range(start, min(end, queue.max_offset)):
-            if queue.put_right(index, FILLER_UNIT):
+            if queue.repair_unit(index, FILLER_UNIT):
                 queue.skipped += 1
             self._skipped += 1
 
@@ -337,7 +337,7 @@ class Recovery:
                     self._fill(queue, index, index + 1)
                     continue
                 self._cut += queue.max_offset - index
-                self._remove(queue.cut(index))
+                self._remove(queue.truncate(index))
                 break
             queue.next_offset = queue.max_offset
 
@@ -359,7 +359,7 @@ class Recovery:
         if self._failed_flush is not None or self._log_end.needs_new_file(end):
             self._log.start_new_file()
 
-    def _wipe_behind(self, end: int) -> None:
+    def _zero_after(self, end: int) -> None:
         files = self._log.files
         file = files.find(end)
         if file is not None:

@@ -21,7 +21,7 @@ import httpx
 
 from gantry.runtime.clock import Clock
 from gantry.runtime.rng import Rng
-from services.gateway.db.webhooks import Claimed
+from services.gateway.db.webhooks import ClaimedDelivery
 from services.gateway.schemas.webhooks import Network, is_allowed, key_of
 from services.gateway.settings import GatewaySettings
 
@@ -127,7 +127,7 @@ class WebhookClient:
         """Close the connections."""
         await self._http.aclose()
 
-    async def send(self, claimed: Claimed) -> AttemptResult:
+    async def send(self, claimed: ClaimedDelivery) -> AttemptResult:
         """Make one attempt; raise nothing except cancellation."""
         try:
             async with asyncio.timeout(self._policy.timeout_ms / 1_000):
@@ -138,7 +138,7 @@ class WebhookClient:
             return AttemptResult(None, (str(error) or type(error).__name__)[:ERROR_CHARACTERS_MAX])
         return AttemptResult(status, None if 200 <= status < 300 else f"the webhook answered {status}")
 
-    async def _post(self, claimed: Claimed) -> int:
+    async def _post(self, claimed: ClaimedDelivery) -> int:
         url = httpx.URL(claimed.url)
         address = await self._checked_address(url)
         timestamp_s, body = self._clock.now_ms() // 1_000, claimed.body.encode()

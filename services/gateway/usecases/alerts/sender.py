@@ -23,7 +23,7 @@ from gantry.runtime.tasks import TaskSet, wait_for_event
 from gantry.runtime.telemetry import logger
 from services.gateway.auth.principal import NamePatterns
 from services.gateway.db.alerts import AlertEvent
-from services.gateway.db.webhooks import EVENTS_AT_ONCE, Claimed, DeliveryRepository, WebhookRepository
+from services.gateway.db.webhooks import EVENTS_AT_ONCE, ClaimedDelivery, DeliveryRepository, WebhookRepository
 from services.gateway.errors import ProblemError
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.schemas.webhooks import Network
@@ -158,16 +158,16 @@ class WebhookSender:
                 await asyncio.sleep(0)
         return len(events)
 
-    async def _claim(self) -> dict[uuid.UUID, list[Claimed]]:
+    async def _claim(self) -> dict[uuid.UUID, list[ClaimedDelivery]]:
         """Claim due deliveries, as many as there are free slots; return them by webhook."""
         room = SENDING_MAX - sum(self._busy.values())
-        found: dict[uuid.UUID, list[Claimed]] = {}
+        found: dict[uuid.UUID, list[ClaimedDelivery]] = {}
         if room <= 0:
             return found
         slow, busy = list(self._slow), self._busy
         slow_room = min(room, SLOW_MAX - sum(busy[one] for one in busy if one in self._slow))
         limits: dict[str, Any] = {"each": EACH_MAX, "lease": self._policy.lease, "give_up": self._policy.give_up}
-        taken: list[Claimed] = []
+        taken: list[ClaimedDelivery] = []
         async with self._metadata.transaction() as session:
             deliveries = DeliveryRepository(session)
             if slow and slow_room > 0:
@@ -178,14 +178,14 @@ class WebhookSender:
             found.setdefault(claimed.webhook_id, []).append(claimed)
         return found
 
-    async def _send(self, client: WebhookClient, webhook_id: uuid.UUID, claimed: Sequence[Claimed]) -> None:
+    async def _send(self, client: WebhookClient, webhook_id: uuid.UUID, claimed: Sequence[ClaimedDelivery]) -> None:
         try:
             await asyncio.gather(*(self._attempt(client, one) for one in claimed))
         finally:
             del self._busy[webhook_id]
             self._wake.set()
 
-    async def _attempt(self, client: WebhookClient, claimed: Claimed) -> None:
+    async def _attempt(self, client: WebhookClient, claimed: ClaimedDelivery) -> None:
         began_ms = self._clock.monotonic_ms()
         sent = await client.send(claimed)
         self._record_duration(claimed.webhook_id, self._clock.monotonic_ms() - began_ms)
@@ -202,7 +202,7 @@ class WebhookSender:
         if len(self._slow) > SLOW_TRACKED_MAX:
             del self._slow[next(iter(self._slow))]
 
-    async def _settle(self, deliveries: DeliveryRepository, claimed: Claimed, sent: AttemptResult) -> None:
+    async def _settle(self, deliveries: DeliveryRepository, claimed: ClaimedDelivery, sent: AttemptResult) -> None:
         """Write the outcome of an attempt."""
         if sent.error is None and sent.status is not None:
             await deliveries.delivered(claimed, sent.status)

@@ -32,13 +32,13 @@ class FairGate:
         if self._free >= room and not self._lines:
             self._free -= room
         else:
-            await self._stand_in_line(holder, room)
+            await self._wait_for_turn(holder, room)
         try:
             yield
         finally:
             self._leave(room)
 
-    async def _stand_in_line(self, holder: str, room: int) -> None:
+    async def _wait_for_turn(self, holder: str, room: int) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._lines.setdefault(holder, deque()).append((turn, room))
         try:

@@ -130,7 +130,7 @@ class Lookup:
             except CorruptRecordError:
                 self._metrics.damaged_records += 1
 
-    def require_sound(self, record: StoredMessage, broker: str) -> ReadMessage:
+    def require_valid(self, record: StoredMessage, broker: str) -> ReadMessage:
         """Return the message of a record. Raises ProblemError (500) if the record is damaged."""
         try:
             if record.crc.is_good:
@@ -196,11 +196,11 @@ class Lookup:
                 if error.code == ResponseCode.QUERY_NOT_FOUND:
                     return []
                 raise
-            return await self._sound(response.body_bytes)
+            return await self._decode_valid(response.body_bytes)
 
         return await self._brokers.ask(ask, sets)
 
-    async def _sound(self, body: bytes) -> list[StoredMessage]:
+    async def _decode_valid(self, body: bytes) -> list[StoredMessage]:
         messages: list[StoredMessage] = []
         at, decoded_bytes = 0, 0
         records = memoryview(body)

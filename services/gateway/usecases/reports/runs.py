@@ -13,7 +13,7 @@ from typing import Final
 
 from gantry.model.errors import InvalidValueError
 from gantry.runtime.clock import Clock
-from services.gateway.db.reports import ReportRepository, Run, Schedule, Started, Window
+from services.gateway.db.reports import ReportRepository, RequestedRun, Run, Schedule, Window
 from services.gateway.db.repositories import Actor
 from services.gateway.errors import UNKNOWN_REPORT, UNKNOWN_RUN, ProblemError
 from services.gateway.schemas.cursors import decode_cursor, encode_cursor
@@ -62,7 +62,7 @@ class Reports:
             schedules, last_runs = await repository.schedules(), await repository.last_runs()
         return [Job(job, schedules.get(job), last_runs.get(job)) for job in JOBS]
 
-    async def start(self, job: str, wanted: NewRun, actor: Actor) -> Started:
+    async def start(self, job: str, wanted: NewRun, actor: Actor) -> RequestedRun:
         """Request a run; return it, and whether this call queued it.
 
         Raises:

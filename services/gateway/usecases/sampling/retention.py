@@ -89,9 +89,9 @@ class SampleRetention:
         return (
             await self._delete(now)
             or await self._merge(_floor(now - self._raw, _MINUTE))
-            or await self._thin(Kind.STATE, Kind.QUARTER, _QUARTER, now - MINUTES_KEPT)
+            or await self._downsample(Kind.STATE, Kind.QUARTER, _QUARTER, now - MINUTES_KEPT)
             # A base must stay as long as the blocks that refer to it.
-            or await self._thin(Kind.FULL, Kind.HOUR, _HOUR, now - QUARTERS_KEPT - _BASE_SLACK)
+            or await self._downsample(Kind.FULL, Kind.HOUR, _HOUR, now - QUARTERS_KEPT - _BASE_SLACK)
         )
 
     async def _delete(self, now: datetime) -> bool:
@@ -127,7 +127,7 @@ class SampleRetention:
         self._metrics.count("sample_minutes_merged")
         return True
 
-    async def _thin(self, kind: Kind, kept: Kind, step: timedelta, before: datetime) -> bool:
+    async def _downsample(self, kind: Kind, kept: Kind, step: timedelta, before: datetime) -> bool:
         """Keep one block for each step, in one hour of all brokers."""
         async with self._metadata.transaction() as session:
             samples = SampleRepository(session)
@@ -135,7 +135,7 @@ class SampleRetention:
             if oldest is None:
                 return False
             hour = _floor(oldest[0], _HOUR)
-            await samples.thin(kind, kept, step, hour, hour + _HOUR)
+            await samples.downsample(kind, kept, step, hour, hour + _HOUR)
         return True
 
     async def _in_thread(self, work: Callable[[], R]) -> R:

@@ -50,7 +50,7 @@ UNSEARCHABLE: Final = Filter(is_known=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class OffsetRange:
     """The range of a queue: from `min_offset` up to, but without, `max_offset`."""
 
     min_offset: int
@@ -130,7 +130,7 @@ def filter_of(expression_type: str, expression: str) -> Filter:
 
 
 def find_search(
-    known: HeadSearchResult | None, committed: int, extent: Extent, codes: Codes, now_ms: int
+    known: HeadSearchResult | None, committed: int, extent: OffsetRange, codes: Codes, now_ms: int
 ) -> int | None:
     """Return the offset to search from for the first unconsumed message, or None if no search is needed."""
     start = max(committed, extent.min_offset)
@@ -159,7 +159,7 @@ def search_result(head: FirstUnconsumed | None, begun_at: int, codes: Codes, now
     return HeadSearchResult(begun_at, head.queue_offset, True, head.stored_at_ms, False, codes, now_ms)
 
 
-def first_stored_at(known: HeadSearchResult | None, committed: int | None, extent: Extent) -> int | None:
+def first_stored_at(known: HeadSearchResult | None, committed: int | None, extent: OffsetRange) -> int | None:
     """Return the store time of the first unconsumed message; None if there is none or it is unknown."""
     if known is None or committed is None or not known.is_found:
         return None
@@ -184,7 +184,7 @@ def record_commits(state: PairState, committed: Mapping[int, int]) -> bool:
 
 def sample_of(
     pair: Pair,
-    extents: Mapping[int, Extent],
+    extents: Mapping[int, OffsetRange],
     committed: Mapping[int, int],
     heads: Mapping[int, HeadSearchResult],
     *,

@@ -37,8 +37,8 @@ from services.gateway.usecases.cluster.brokers import Brokers
 from services.gateway.usecases.configs.kinds import TopicKind
 from services.gateway.usecases.sampling.rounds import (
     EVERYTHING,
-    Extent,
     Filter,
+    OffsetRange,
     Pair,
     PairState,
     Sample,
@@ -309,14 +309,14 @@ class SampleSurvey:
 
     async def _extents(
         self, broker: str, wanted: list[str], topics: Mapping[str, TopicConfig]
-    ) -> tuple[dict[str, dict[int, Extent]], bool]:
+    ) -> tuple[dict[str, dict[int, OffsetRange]], bool]:
         """Return the ranges of the topics' queues, and whether the broker supports searches."""
         queues = [
             (topic, queue_id)
             for topic in wanted
             for queue_id in range(max(topics[topic].read_queue_nums, topics[topic].write_queue_nums))
         ]
-        extents: dict[str, dict[int, Extent]] = {}
+        extents: dict[str, dict[int, OffsetRange]] = {}
         try:
             for start in range(0, len(queues), _QUERIES_AT_ONCE):
                 part = queues[start : start + _QUERIES_AT_ONCE]
@@ -325,21 +325,21 @@ class SampleSurvey:
                 )
                 for (topic, queue_id), head in zip(part, heads, strict=True):
                     if head.min_offset is not None and head.max_offset is not None:
-                        extents.setdefault(topic, {})[queue_id] = Extent(head.min_offset, head.max_offset)
+                        extents.setdefault(topic, {})[queue_id] = OffsetRange(head.min_offset, head.max_offset)
         except NotServedError:
             return await self._foreign_extents(broker, wanted), False
         return extents, True
 
-    async def _foreign_extents(self, broker: str, wanted: list[str]) -> dict[str, dict[int, Extent]]:
+    async def _foreign_extents(self, broker: str, wanted: list[str]) -> dict[str, dict[int, OffsetRange]]:
         """Ask a broker that is not Gantry's, one topic after the other."""
-        extents: dict[str, dict[int, Extent]] = {}
+        extents: dict[str, dict[int, OffsetRange]] = {}
         for topic in wanted:
             try:
                 states = await self._backlog.queue_states(topic, broker)
             except BrokerError as error:
                 log.debug("a topic was not sampled", broker=broker, topic=topic, reason=str(error))
                 continue
-            extents[topic] = {state.queue_id: Extent(state.min_offset, state.max_offset) for state in states}
+            extents[topic] = {state.queue_id: OffsetRange(state.min_offset, state.max_offset) for state in states}
         return extents
 
     async def _search(

@@ -18,7 +18,7 @@ from gantry.model.uniqkey import idempotency_key_to_message_id
 from services.gateway.schemas.dense import decode_base64
 from services.gateway.schemas.messages import BASE64, TEXT
 from services.gateway.schemas.outgoing import KEY_EXPRESSION, RawMessage, Sendable, TargetQueue
-from services.gateway.schemas.reading import NotBuiltError, TooLargeError
+from services.gateway.schemas.reading import FeatureNotBuiltError, TooLargeError
 from services.gateway.schemas.times import parse_duration_ms, parse_time_ms
 
 # Room for the properties that the broker adds (MSG_REGION, TRACE_ON, CLUSTER and the checksum). If a message became too
@@ -198,7 +198,7 @@ def _refuse_delay(message: Sendable, at: str) -> None:
     if message.deliver_at is not UNSET:
         parse_time_ms(message.deliver_at, f"{at}/deliver_at")
     reason = "asks for a delayed message, which is not supported yet"
-    raise NotBuiltError(f"{at}/{given[0]}", getattr(message, given[0]), reason)
+    raise FeatureNotBuiltError(f"{at}/{given[0]}", getattr(message, given[0]), reason)
 
 
 def _refuse_reserved(user: dict[str, str], at: str) -> None:
@@ -206,7 +206,7 @@ def _refuse_reserved(user: dict[str, str], at: str) -> None:
         where = f"{at}/properties/{name}"
         if name in _NOT_BUILT:
             reason = "asks for a delayed or transactional message, which is not supported yet"
-            raise NotBuiltError(where, name, reason)
+            raise FeatureNotBuiltError(where, name, reason)
         if name in RESERVED_PROPERTIES:
             raise InvalidMessageError(where, name, "is a name that RocketMQ reserves")
 

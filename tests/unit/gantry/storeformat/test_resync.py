@@ -3,7 +3,7 @@ from gantry.storeformat import resync
 from gantry.storeformat.manifest import StoreManifest
 from gantry.storeformat.resync import (
     NO_MANIFEST,
-    Landmark,
+    ResumeKind,
     ResumePoint,
     examine,
     find_filler,
@@ -99,17 +99,17 @@ class TestResumeAfterDamage:
 
     def test_it_goes_on_at_the_next_record(self) -> None:
         store = self.built(1, 1, 1)
-        assert self.resumed(store, 0) == (Landmark.RECORD, store.records[1].offset, False)
+        assert self.resumed(store, 0) == (ResumeKind.RECORD, store.records[1].offset, False)
 
     def test_without_a_record_it_goes_on_at_the_filler(self) -> None:
         store = self.built(1, 1)
-        assert self.resumed(store, 1) == (Landmark.FILLER, len(store.log), False)
+        assert self.resumed(store, 1) == (ResumeKind.FILLER, len(store.log), False)
 
     def test_the_filler_may_be_unwritten_but_for_its_head(self) -> None:
         store = self.built(1, 1)
         end = len(store.log)
-        assert self.resumed(store, 1, data_end=end + 8, free=4000) == (Landmark.FILLER, end, False)
-        assert self.resumed(store, 1, data_end=end + 7, free=4000) == (Landmark.NONE, end + 4000, False)
+        assert self.resumed(store, 1, data_end=end + 8, free=4000) == (ResumeKind.FILLER, end, False)
+        assert self.resumed(store, 1, data_end=end + 7, free=4000) == (ResumeKind.NONE, end + 4000, False)
 
     def test_a_limit_before_the_end_of_the_file_hides_the_filler(self) -> None:
         store = self.built(1, 1)
@@ -117,7 +117,7 @@ class TestResumeAfterDamage:
         start, end = store.records[1].offset, len(memory) - 1
         memory[start + 90] ^= 1
         found = resume_after_damage(memory, start, end=end, data_end=end, base=0, stored_at_ms=0)
-        assert found == (Landmark.NONE, end, False)
+        assert found == (ResumeKind.NONE, end, False)
 
     def test_records_older_than_the_last_one_are_stale_where_no_mark_covers_them(self) -> None:
         store = self.built(1, 1, 1, 1, 1)
@@ -129,19 +129,19 @@ class TestResumeAfterDamage:
         now_ms = store.records and store.stored_at_ms
         keywords = {"end": len(memory), "data_end": len(memory), "base": 0}
         found = resume_after_damage(memory, 0, **keywords, stored_at_ms=now_ms - 1)
-        assert found == (Landmark.RECORD, store.records[3].offset, True)
+        assert found == (ResumeKind.RECORD, store.records[3].offset, True)
         found = resume_after_damage(memory, 0, **keywords, stored_at_ms=now_ms + 1)
-        assert found == (Landmark.NONE, len(memory), True)
+        assert found == (ResumeKind.NONE, len(memory), True)
         manifest = StoreManifest(record_checksum_from=0)
         found = resume_after_damage(memory, 0, **keywords, stored_at_ms=now_ms + 1, manifest=manifest)
-        assert found == (Landmark.RECORD, store.records[1].offset, False)
+        assert found == (ResumeKind.RECORD, store.records[1].offset, False)
 
     def test_the_record_after_exactly_one_damaged_record_is_never_stale(self) -> None:
         store = self.built(1, 1, -1000)
         store.stored_at_ms += 2000
-        assert self.resumed(store, 1) == (Landmark.RECORD, store.records[2].offset, False)
+        assert self.resumed(store, 1) == (ResumeKind.RECORD, store.records[2].offset, False)
 
     def test_too_few_bytes_for_a_size_are_nothing(self) -> None:
         memory = bytearray(20)
         found = resume_after_damage(memory, 15, end=20, data_end=20, base=0, stored_at_ms=0)
-        assert found == (Landmark.NONE, 20, False)
+        assert found == (ResumeKind.NONE, 20, False)

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from spark.page.series import Point, drain_band, forecast, read_history, thinned
+from spark.page.series import Point, downsampled, drain_band, forecast, read_history
 from tests.unit.spark.page.reportrows import NOW, samples
 
 
@@ -51,12 +51,12 @@ def test_no_line_and_no_forecast_crosses_a_reset_of_offsets() -> None:
 def test_thinning_keeps_peaks_gaps_and_the_end() -> None:
     lags: list[float | None] = [1.0] * 10_000
     lags[4_321], lags[7_000], lags[-1] = 99.0, None, 5.0
-    kept = [lag for _, lag in thinned(points(lags))]
+    kept = [lag for _, lag in downsampled(points(lags))]
     assert len(kept) == 120
     assert 99.0 in kept
     assert None in kept
     assert kept[-1] == 5.0
-    assert thinned(points([1.0, 2.0])) == points([1.0, 2.0])
+    assert downsampled(points([1.0, 2.0])) == points([1.0, 2.0])
 
 
 def test_a_forecast_is_a_line_through_the_first_half() -> None:

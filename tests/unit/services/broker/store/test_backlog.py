@@ -103,10 +103,10 @@ def test_a_queue_begins_after_its_removed_records():
 def test_offsets_without_a_message():
     opened = Opened(mapped_file_size_consume_queue=200)
     opened.put(25)
-    opened.queue.put_right(1, FILLER_UNIT)
-    opened.queue.put_right(2, bytes(20))
-    opened.queue.put_right(3, (5).to_bytes(8) + (-7).to_bytes(4, signed=True) + bytes(8))
-    opened.queue.put_right(4, (-5).to_bytes(8, signed=True) + (200).to_bytes(4) + bytes(8))
+    opened.queue.repair_unit(1, FILLER_UNIT)
+    opened.queue.repair_unit(2, bytes(20))
+    opened.queue.repair_unit(3, (5).to_bytes(8) + (-7).to_bytes(4, signed=True) + bytes(8))
+    opened.queue.repair_unit(4, (-5).to_bytes(8, signed=True) + (200).to_bytes(4) + bytes(8))
     assert opened.rows(0, 6) == [opened.truth(0), *[NOWHERE] * 4, opened.truth(5)]
     dropped = next(file for file in opened.queue.files if file.start == 200)
     opened.queue.files._ordered.remove(dropped)
@@ -126,10 +126,10 @@ def test_units_that_point_beyond_the_log():
     opened = Opened()
     opened.put(6)
     good = opened.queue.units(0, 6)
-    opened.queue.put_right(1, (1 << 40).to_bytes(8) + good[8:20])
-    opened.queue.put_right(2, good[40:48] + (4000).to_bytes(4) + good[52:60])
-    opened.queue.put_right(3, good[60:68] + (90).to_bytes(4) + good[72:80])
-    opened.queue.put_right(4, (6 * RECORD_BYTES).to_bytes(8) + good[8:20])
+    opened.queue.repair_unit(1, (1 << 40).to_bytes(8) + good[8:20])
+    opened.queue.repair_unit(2, good[40:48] + (4000).to_bytes(4) + good[52:60])
+    opened.queue.repair_unit(3, good[60:68] + (90).to_bytes(4) + good[72:80])
+    opened.queue.repair_unit(4, (6 * RECORD_BYTES).to_bytes(8) + good[8:20])
     rows = opened.rows()
     assert [row[3] for row in rows[1:5]] == [-1] * 4
     assert (rows[1][0], rows[2][1], rows[3][1]) == (1 << 40, 4000, 90)
@@ -159,7 +159,7 @@ def test_the_first_message_that_matches_is_found():
     assert find("T", 0, 30, None, 9) == FirstMessage(0, 25, 30, None)
     assert find("T", 1, 3, None, 9) == FirstMessage(0, 0, 3, None)
     for number in (0, 1):
-        opened.queue.put_right(number, FILLER_UNIT)
+        opened.queue.repair_unit(number, FILLER_UNIT)
     assert find("T", 0, 0, None, 99).scanned_to == 2
     assert find("T", 0, 0, frozenset({0, 97}), 99).scanned_to == 2, "filler has the tags code of no tag"
 

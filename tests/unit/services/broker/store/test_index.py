@@ -12,7 +12,7 @@ from gantry.model.javahash import index_key_hash
 from gantry.runtime.openfiles import OpenFiles
 from gantry.storeformat.layout import INDEX_HEADER, index_entry_position, index_file_bytes
 from services.broker.store.files.coldreads import ColdRead
-from services.broker.store.files.pages import Blocks, NotInMemoryError, Pages
+from services.broker.store.files.pages import NotInMemoryError, Pages, ReadBlocks
 from services.broker.store.index import indexrepair
 from services.broker.store.index.indexfile import IndexFile
 from services.broker.store.index.indexservice import IndexService
@@ -328,7 +328,7 @@ def test_a_search_continues_at_the_entry_that_was_not_in_memory():
     assert (search.walked, search.is_done) == (5, False)
     read = ColdRead(missed.value.missing)
     read.run(files)
-    blocks = Blocks()
+    blocks = ReadBlocks()
     read.add_to(blocks)
     while not search.is_done:
         pages.attempt(lambda: search.step(7), blocks)  # The entries before the missing one were loaded with it.

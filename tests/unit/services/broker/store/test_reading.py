@@ -189,9 +189,9 @@ def test_a_unit_that_points_to_another_record_is_not_used():
     opened.put(4, topic="U")
     queue = opened.store._queues.find("T", 0)
     other = opened.store._queues.find("U", 0)
-    queue.put_right(1, queue.units(2, 1))
-    queue.put_right(2, other.units(2, 1))
-    queue.put_right(3, (1 << 40).to_bytes(8) + queue.units(3, 1)[8:])
+    queue.repair_unit(1, queue.units(2, 1))
+    queue.repair_unit(2, other.units(2, 1))
+    queue.repair_unit(3, (1 << 40).to_bytes(8) + queue.units(3, 1)[8:])
     assert offsets(opened.get(0)) == [0]
 
 

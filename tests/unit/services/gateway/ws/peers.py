@@ -23,7 +23,7 @@ from services.gateway.usecases.sending.results import BatchReport
 from services.gateway.ws.endpoint import StreamEndpoint
 from services.gateway.ws.inbound import Charge
 from services.gateway.ws.limits import StreamLimits
-from services.gateway.ws.opening import NoReading
+from services.gateway.ws.opening import UnreportedReading
 from services.gateway.ws.ports import OnChange, Pulled
 from tests.support.pulledrecords import pulled
 from tests.support.sendresults import stored_messages
@@ -154,7 +154,7 @@ class FakeTransport:
         self.is_aborted = True
 
 
-class FakeConnection(NoReading):
+class FakeConnection(UnreportedReading):
     """A stream's connection as the endpoint sees it; it reads without limits."""
 
     def __init__(self, transport: FakeTransport) -> None:

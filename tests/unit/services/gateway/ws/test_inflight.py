@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.gateway.ws import inflight
-from services.gateway.ws.inflight import NOTHING, Settled, Window
+from services.gateway.ws.inflight import NOTHING, Window, WindowRelease
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -29,13 +29,13 @@ def window_of(*batches: list[int]) -> Window:
 
 def test_the_commit_point_is_the_first_unsettled_message() -> None:
     window = window_of([0, 1, 2], [5, 6])
-    assert window.settle(1) == Settled(1, 10)
+    assert window.settle(1) == WindowRelease(1, 10)
     assert window.commit_point() == 0
-    assert window.settle(0) == Settled(1, 0)
+    assert window.settle(0) == WindowRelease(1, 0)
     assert window.commit_point() == 2
-    assert window.settle(2) == Settled(1, 20)
+    assert window.settle(2) == WindowRelease(1, 20)
     assert window.commit_point() == 5
-    assert window.settle_batch(5, 6) == Settled(2, 110)
+    assert window.settle_batch(5, 6) == WindowRelease(2, 110)
     assert window.commit_point() == 7
     assert window.messages == 0
 
@@ -56,7 +56,7 @@ def test_offsets_that_are_not_in_flight_settle_nothing() -> None:
 def test_a_batch_settles_its_remaining_messages() -> None:
     window = window_of([1, 2, 3])
     window.settle(2)
-    assert window.settle_batch(1, 3) == Settled(2, 40)
+    assert window.settle_batch(1, 3) == WindowRelease(2, 40)
     assert window.commit_point() == 4
 
 
@@ -75,7 +75,7 @@ def test_messages_sent_long_ago_are_overdue() -> None:
 def test_clearing_returns_the_messages_in_flight() -> None:
     window = window_of([1, 2], [3])
     window.settle(1)
-    assert window.clear(100) == Settled(2, 50)
+    assert window.clear(100) == WindowRelease(2, 50)
     assert window.commit_point() == 100
 
 

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from services.broker.store.errors import StoreReadError
 from services.broker.store.files.coldreads import AHEAD_BYTES, GAP_BYTES_MAX, ColdRead, plan
 from services.broker.store.files.mappedfile import MappedFile
-from services.broker.store.files.pages import CHUNK_BYTES, RUNS_MAX, Blocks, MissingRange, NotInMemoryError, Pages, Runs
+from services.broker.store.files.pages import (
+    CHUNK_BYTES,
+    RUNS_MAX,
+    CachedRanges,
+    MissingRange,
+    NotInMemoryError,
+    Pages,
+    ReadBlocks,
+)
 from tests.support.faultfilesystem import FaultFileSystem, FaultRule
 from tests.support.memfilesystem import MemFileSystem
 from tests.support.virtualtime import FakeClock
@@ -28,11 +36,11 @@ class Place:
         self.pages = Pages()
         self.asked: list[tuple[int, int]] = []
 
-    def attempt(self, *ranges: tuple[int, int], blocks: Blocks | None = None) -> list[bytes]:
+    def attempt(self, *ranges: tuple[int, int], blocks: ReadBlocks | None = None) -> list[bytes]:
         def operation() -> list[bytes]:
             return [self.pages.read(self.file, START + at, size) for at, size in ranges]
 
-        return self.pages.attempt(operation, blocks or Blocks())
+        return self.pages.attempt(operation, blocks or ReadBlocks())
 
     def read(self, *ranges: tuple[int, int]) -> ColdRead:
         return ColdRead([MissingRange(self.file, START + at, size) for at, size in ranges])
@@ -40,7 +48,7 @@ class Place:
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20)), max_size=30))
 def test_runs_contain_exactly_the_added_ranges(added: list[tuple[int, int]]) -> None:
-    runs, held = Runs(), set()
+    runs, held = CachedRanges(), set()
     for low, size in added:
         run = runs.add(low, low + size)
         held |= set(range(low, low + size))
@@ -75,7 +83,7 @@ def test_a_cold_range_is_reported_and_its_map_is_not_touched() -> None:
     assert place.pages.misses == 1
     read = place.read((1000, 4))
     read.run(place.faulty)
-    blocks = Blocks()
+    blocks = ReadBlocks()
     read.add_to(blocks)
     assert place.attempt((1000, 4), (1001, 2), blocks=blocks) == [bytes([232, 233, 234, 235]), bytes([233, 234])]
     assert place.files.cold_touches == []
@@ -107,7 +115,7 @@ def test_outside_an_attempt_the_kernel_is_not_asked() -> None:
 
 
 def test_runs_of_a_file_have_a_limit() -> None:
-    runs = Runs()
+    runs = CachedRanges()
     for number in range(RUNS_MAX):
         runs.add(number * 10, number * 10 + 1)
     assert len(runs) == RUNS_MAX
@@ -152,7 +160,7 @@ def test_ranges_of_a_file_that_is_gone_when_it_is_read_are_unreadable() -> None:
     place.files.remove("/a")
     read.run(place.faulty)
     assert read.unreadable == [], "the disk has no fault"
-    blocks = Blocks()
+    blocks = ReadBlocks()
     read.add_to(blocks)
     with pytest.raises(StoreReadError, match="/a can't be read: 10 bytes at 20"):
         place.attempt((20, 10), blocks=blocks)
@@ -163,7 +171,7 @@ def test_an_unreadable_range_does_not_affect_other_ranges() -> None:
     read = place.read((0, 10), (20, 10))
     read.run(place.faulty)
     assert [part.at - START for part in read.unreadable] == [0]
-    blocks = Blocks()
+    blocks = ReadBlocks()
     read.add_to(blocks)
     assert place.attempt((20, 10), blocks=blocks) == [bytes(range(20, 30))]
     with pytest.raises(StoreReadError, match="/a can't be read: 10 bytes at 0"):

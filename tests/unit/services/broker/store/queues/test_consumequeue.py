@@ -125,7 +125,7 @@ def test_a_missing_file_is_a_hole(files):
     assert again.units(12, 100) == BLANK_UNIT * 8
     assert again.first_message_unit(8, 25)[0] == 8
     assert again.first_message_unit(10, 25)[0] == 20
-    assert again.put_right(11, unit(11))
+    assert again.repair_unit(11, unit(11))
     assert again.units(10, 10) == FILLER_UNIT + unit(11) + BLANK_UNIT * 8
 
 
@@ -133,10 +133,10 @@ def test_a_correction_changes_only_wrong_units(files):
     queue = queue_in(files)
     queue.append(0, units(0, 5))
     before = files.operations
-    assert not queue.put_right(3, unit(3))
+    assert not queue.repair_unit(3, unit(3))
     assert files.operations == before
-    assert queue.put_right(3, FILLER_UNIT)
-    assert queue.put_right(7, unit(7))
+    assert queue.repair_unit(3, FILLER_UNIT)
+    assert queue.repair_unit(7, unit(7))
     assert queue.max_offset == 8
     assert queue.skipped == 2
 
@@ -145,7 +145,7 @@ def test_a_correction_changes_only_wrong_units(files):
 def test_a_queue_is_truncated(files, index):
     queue = queue_in(files)
     queue.append(0, units(0, 25))
-    for file in queue.cut(index):
+    for file in queue.truncate(index):
         file.close()
         files.remove(file.path)
     assert (queue.max_offset, queue.next_offset) == (index, index)
@@ -190,7 +190,7 @@ def test_find_blank_finds_the_first_blank_unit(blank, start):
     queue = queue_in(MemFileSystem(FakeClock()))
     queue.append(0, units(0, 40))
     for index in blank:
-        queue.put_right(index, BLANK_UNIT)
+        queue.repair_unit(index, BLANK_UNIT)
     queue.min_offset = start
     assert queue.find_blank() == min((index for index in blank if index >= start), default=None)
 

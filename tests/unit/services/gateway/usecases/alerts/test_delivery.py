@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from gantry.runtime.rng import Rng
-from services.gateway.db.webhooks import Claimed
+from services.gateway.db.webhooks import ClaimedDelivery
 from services.gateway.usecases.alerts.delivery import SendPolicy, WebhookClient, signature
 from tests.support.virtualtime import FakeClock
 
@@ -74,8 +74,8 @@ def client(handler: Any) -> WebhookClient:
     )
 
 
-def claimed(url: str) -> Claimed:
-    return Claimed(uuid.UUID(int=7), uuid.UUID(int=8), 1, '{"type":"test"}', url, SECRET)
+def claimed(url: str) -> ClaimedDelivery:
+    return ClaimedDelivery(uuid.UUID(int=7), uuid.UUID(int=8), 1, '{"type":"test"}', url, SECRET)
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ async def test_a_damaged_message_is_not_shown(lookup, one_broker, metrics):
     one_broker.at(str(HOST), {VIEW: answering(bytes(damaged)), QUERY: answering(bytes(damaged))})
     message, broker = await lookup.by_id(encode_stored_id(HOST, 100), None)
     with pytest.raises(ProblemError) as caught:
-        lookup.require_sound(message, broker)
+        lookup.require_valid(message, broker)
     assert (caught.value.status, caught.value.retryable) == (500, False)
     assert list((await lookup.by_key("T", "k1", limit=3)).messages) == []
     assert metrics.damaged_records == 2

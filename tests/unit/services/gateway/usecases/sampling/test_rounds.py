@@ -8,8 +8,8 @@ from services.gateway.usecases.sampling.rounds import (
     EVERYTHING,
     HEAD_KEPT_MS,
     UNSEARCHABLE,
-    Extent,
     HeadSearchResult,
+    OffsetRange,
     Sample,
     filter_of,
     find_search,
@@ -19,7 +19,7 @@ from services.gateway.usecases.sampling.rounds import (
 )
 
 PAIR = ("G", "T", "broker-a")
-QUEUE = Extent(10, 100)
+QUEUE = OffsetRange(10, 100)
 
 
 def head(**changed):
@@ -90,7 +90,7 @@ def test_filters():
 
 
 def test_a_sample_has_the_order_of_its_queues():
-    sample = sample_of(PAIR, {3: QUEUE, 1: Extent(0, 5)}, {3: 50, 9: 1}, {3: found(50, 60)})
+    sample = sample_of(PAIR, {3: QUEUE, 1: OffsetRange(0, 5)}, {3: 50, 9: 1}, {3: found(50, 60)})
     assert sample == Sample(
         *PAIR,
         queue_ids=(1, 3),

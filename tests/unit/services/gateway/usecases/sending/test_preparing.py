@@ -8,7 +8,7 @@ from gantry.model.errors import InvalidValueError
 from gantry.model.message import decode_properties
 from gantry.model.propertyname import RESERVED_PROPERTIES
 from services.gateway.schemas.outgoing import read_items, read_message
-from services.gateway.schemas.reading import NotBuiltError, TooLargeError
+from services.gateway.schemas.reading import FeatureNotBuiltError, TooLargeError
 from services.gateway.usecases.sending.preparing import USER_PROPERTIES_BYTES_MAX, prepare
 
 
@@ -100,12 +100,12 @@ def test_messages_that_can_not_be_stored_are_refused_by_field(fields, field):
     with pytest.raises(InvalidValueError) as caught:
         prepared(**fields)
     assert caught.value.field == field
-    assert not isinstance(caught.value, NotBuiltError)
+    assert not isinstance(caught.value, FeatureNotBuiltError)
 
 
 @pytest.mark.parametrize("fields", [{"delay": "10s"}, {"delay_level": 3}, {"deliver_at": "2030-01-01T00:00:00Z"}])
 def test_delays_are_not_implemented_yet(fields):
-    with pytest.raises(NotBuiltError):
+    with pytest.raises(FeatureNotBuiltError):
         prepared(**fields)
 
 
@@ -119,7 +119,7 @@ def test_reserved_property_names_are_refused(name):
         "TIMER_DELIVER_MS",
         "TIMER_DEL_UNIQKEY",
     }
-    assert isinstance(caught.value, NotBuiltError) == later
+    assert isinstance(caught.value, FeatureNotBuiltError) == later
 
 
 def test_a_body_of_four_mebibytes_is_the_largest():
