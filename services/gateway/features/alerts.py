@@ -12,7 +12,7 @@ from services.gateway.asgi.operation import Operation
 from services.gateway.asgi.query import limit_of
 from services.gateway.core import Core, Feature
 from services.gateway.errors import invalid
-from services.gateway.features.keys import actor_of
+from services.gateway.features.actor import actor_of
 from services.gateway.schemas.webhooks import NewWebhook, WebhookChange
 from services.gateway.usecases.alerts.delivery import LEASE_SPARE_MS, SendPolicy
 from services.gateway.usecases.alerts.listing import Alerts

@@ -10,11 +10,12 @@ from gantry.model.group import SubscriptionGroup
 from gantry.model.names import check_group
 from services.gateway.asgi.answer import Answer, json_answer
 from services.gateway.asgi.call import Call
-from services.gateway.asgi.conditions import changed_answer, expectation_of, shown_answer
 from services.gateway.asgi.operation import Operation
-from services.gateway.asgi.query import flag_of, limit_of
+from services.gateway.asgi.query import limit_of
+from services.gateway.auth.principal import Principal
 from services.gateway.core import Core, Feature
-from services.gateway.db.repositories import Actor
+from services.gateway.features.actor import actor_of
+from services.gateway.features.configs import config_routes
 from services.gateway.schemas.configs import GroupChange
 from services.gateway.schemas.offsets import Commits
 from services.gateway.settings import OFFSETS_BYTES_MAX
@@ -35,47 +36,15 @@ _commits = msgspec.json.Decoder(Commits)
 def group_feature(core: Core) -> Feature:
     """Create the use cases that only these routes need, and return the routes."""
     offsets = GroupOffsets(core.engine, core.brokers, core.reader, core.consumers, core.metadata)
-    return Feature([*group_routes(core.groups), *consumption_routes(core.groups, offsets, core.consumers)])
-
-
-def group_routes(groups: Configs[SubscriptionGroup]) -> list[Operation]:
-    """Return the operations on the groups themselves."""
-
-    async def page(call: Call) -> Answer:
-        principal = call.principal
-        principal.require(principal.may_see_anything(), "admin")
-        found = await groups.page(
-            cursor=call.query.get("cursor"),
-            limit=limit_of(call.query),
-            system=flag_of(call.query, "system"),
-            sees=principal.may_see_group,
-        )
-        return json_answer(metadata_page_view(found, group_view))
-
-    async def show(call: Call) -> Answer:
-        group = await groups.get(_visible_group(call))
-        return shown_answer(call, group_view(group), group.version)
-
-    async def put(call: Call) -> Answer:
-        call.principal.require_admin()
-        expect = expectation_of(call)
-        change = await call.read_json(_change)
-        actor = Actor(call.principal.key_id, call.request_id)
-        group = await groups.put(call.path_params["group"], change, expect, actor)
-        return changed_answer(group_view(group), group.version, is_new=group.is_new)
-
-    async def delete(call: Call) -> Answer:
-        call.principal.require_admin()
-        expect = expectation_of(call, allow_none_match=False)
-        await groups.delete(call.path_params["group"], expect, Actor(call.principal.key_id, call.request_id))
-        return Answer(204)
-
-    return [
-        Operation("GET", "/v1/groups", page, frozenset({"cursor", "limit", "system"})),
-        Operation("GET", "/v1/groups/{group}", show),
-        Operation("PUT", "/v1/groups/{group}", put),
-        Operation("DELETE", "/v1/groups/{group}", delete),
-    ]
+    groups = config_routes(
+        "group",
+        core.groups,
+        _change,
+        view=group_view,
+        may_see=Principal.may_see_group,
+        visible_name=_visible_group,
+    )
+    return Feature([*groups, *consumption_routes(core.groups, offsets, core.consumers)])
 
 
 def consumption_routes(
@@ -97,8 +66,7 @@ def consumption_routes(
     async def put_offsets(call: Call) -> Answer:
         group = _visible_group(call)
         commits = await call.read_json(_commits, bytes_max=OFFSETS_BYTES_MAX)
-        actor = Actor(call.principal.key_id, call.request_id)
-        results = await offsets.commit(group, commits.offsets, call.principal, actor)
+        results = await offsets.commit(group, commits.offsets, call.principal, actor_of(call))
         return json_answer(commits_view(results, call.request_id))
 
     async def clients(call: Call) -> Answer:

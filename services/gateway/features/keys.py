@@ -8,8 +8,8 @@ from services.gateway.asgi.operation import Operation
 from services.gateway.asgi.query import flag_of, limit_of
 from services.gateway.auth.tickets import Tickets
 from services.gateway.core import Core, Feature
-from services.gateway.db.repositories import Actor
 from services.gateway.errors import invalid
+from services.gateway.features.actor import actor_of
 from services.gateway.schemas.keys import NewKey
 from services.gateway.schemas.times import format_time
 from services.gateway.usecases.audit.trail import Audit
@@ -21,11 +21,6 @@ from services.gateway.views.page import page_view
 KINDS = ("topic", "group", "key", "report", "objective", "webhook")
 
 _new_key = msgspec.json.Decoder(NewKey)
-
-
-def actor_of(call: Call) -> Actor:
-    """Return the actor for the audit trail."""
-    return Actor(call.principal.key_id, call.request_id)
 
 
 def key_feature(core: Core) -> Feature:

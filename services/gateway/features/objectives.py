@@ -9,7 +9,7 @@ from services.gateway.asgi.conditions import changed_answer, expectation_of, sho
 from services.gateway.asgi.operation import Operation
 from services.gateway.asgi.query import limit_of
 from services.gateway.core import Core, Feature
-from services.gateway.features.keys import actor_of
+from services.gateway.features.actor import actor_of
 from services.gateway.schemas.objectives import ObjectiveChange
 from services.gateway.usecases.reports.objectives import Objectives
 from services.gateway.views.objectives import objective_view

@@ -11,8 +11,8 @@ from services.gateway.asgi.call import Call
 from services.gateway.asgi.operation import Operation
 from services.gateway.asgi.query import limit_of
 from services.gateway.core import Core, Feature
-from services.gateway.db.repositories import Actor
 from services.gateway.errors import invalid
+from services.gateway.features.actor import actor_of
 from services.gateway.schemas.reading import read_json
 from services.gateway.schemas.reports import LATEST, NewRun
 from services.gateway.schemas.times import parse_time_ms
@@ -70,7 +70,7 @@ def report_routes(reports: Reports, rows: ReportRows, history: LagHistory) -> li
         call.principal.require_admin()
         wanted = await _read_wanted(call)
         job = call.path_params["job"]
-        started = await reports.start(job, wanted, Actor(call.principal.key_id, call.request_id))
+        started = await reports.start(job, wanted, actor_of(call))
         answer = json_answer(run_view(started.run), 202 if started.is_queued else 200)
         if started.is_queued:
             answer.raw_headers.append((b"location", f"/v1/reports/{job}/runs/{started.run.id}".encode("ascii")))

@@ -19,6 +19,17 @@ QUEUES_MAX: Final = 1_024
 _PERMS: Final = {"rw": 6, "r": 4, "w": 2, "none": 0}
 _PERM_NAMES: Final = {value: name for name, value in _PERMS.items()}
 _SHOWN_BITS: Final = int(Perm.READ | Perm.WRITE)
+_GROUP_FIELDS: Final = {
+    "retry_max_times": "retry_max_times",
+    "retry_queues": "retry_queue_nums",
+    "consume": "consume_enable",
+    "from_min": "consume_from_min_enable",
+    "broadcast": "consume_broadcast_enable",
+    "orderly": "consume_message_orderly",
+    "consume_timeout_minutes": "consume_timeout_minute",
+    "notify_changes": "notify_consumer_ids_changed_enable",
+}
+"""Fields of a group in the API → fields of the model."""
 
 QueueCount = Annotated[int, Meta(ge=1, le=QUEUES_MAX)]
 BrokerName = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[!-.0-~]+\Z")]
@@ -140,14 +151,7 @@ class GroupSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the broker's configuration with these settings; its other settings stay."""
         return replace(
             SubscriptionGroup(name) if present is None else present,
-            retry_max_times=self.retry_max_times,
-            retry_queue_nums=self.retry_queues,
-            consume_enable=self.consume,
-            consume_from_min_enable=self.from_min,
-            consume_broadcast_enable=self.broadcast,
-            consume_message_orderly=self.orderly,
-            consume_timeout_minute=self.consume_timeout_minutes,
-            notify_consumer_ids_changed_enable=self.notify_changes,
+            **{there: getattr(self, here) for here, there in _GROUP_FIELDS.items()},
         )
 
     def kept_as(self, present: SubscriptionGroup) -> SubscriptionGroup:
@@ -192,16 +196,7 @@ def observed_topic(config: TopicConfig) -> dict[str, Any]:
 
 def observed_group(group: SubscriptionGroup) -> dict[str, Any]:
     """Return a broker's group in the API's terms, as answers and Postgres have it."""
-    return {
-        "retry_max_times": group.retry_max_times,
-        "retry_queues": group.retry_queue_nums,
-        "consume": group.consume_enable,
-        "from_min": group.consume_from_min_enable,
-        "broadcast": group.consume_broadcast_enable,
-        "orderly": group.consume_message_orderly,
-        "consume_timeout_minutes": group.consume_timeout_minute,
-        "notify_changes": group.notify_consumer_ids_changed_enable,
-    }
+    return {here: getattr(group, there) for here, there in _GROUP_FIELDS.items()}
 
 
 def adopted_topic(observed: Mapping[str, TopicConfig], all_brokers: frozenset[str]) -> TopicSettings:
@@ -218,14 +213,9 @@ def adopted_group(observed: Mapping[str, SubscriptionGroup], all_brokers: frozen
     return GroupSettings(**observed_group(observed[min(observed)]))
 
 
-def read_topic_settings(config: Mapping[str, Any]) -> TopicSettings:
+def read_settings(kind: type[Settings], config: Mapping[str, Any]) -> Settings:
     """Return settings from Postgres; unknown fields of a later version are left out, and nothing is checked again."""
-    return TopicSettings(**{name: config[name] for name in TopicSettings.__struct_fields__ if name in config})
-
-
-def read_group_settings(config: Mapping[str, Any]) -> GroupSettings:
-    """Return settings from Postgres, as read_topic_settings does."""
-    return GroupSettings(**{name: config[name] for name in GroupSettings.__struct_fields__ if name in config})
+    return kind(**{name: config[name] for name in kind.__struct_fields__ if name in config})
 
 
 def _changed(base: Settings, change: msgspec.Struct) -> Settings:

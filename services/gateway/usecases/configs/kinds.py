@@ -181,7 +181,7 @@ class TopicKind:
 
     def read_settings(self, config: Mapping[str, Any]) -> configs.TopicSettings:
         """Return the settings of a row."""
-        return configs.read_topic_settings(config)
+        return configs.read_settings(configs.TopicSettings, config)
 
     def observed_column(self, present: Mapping[str, TopicConfig]) -> dict[str, Any]:
         """Return the configurations of brokers as a row stores them, by broker."""
@@ -307,7 +307,7 @@ class GroupKind:
 
     def read_settings(self, config: Mapping[str, Any]) -> configs.GroupSettings:
         """Return the settings of a row."""
-        return configs.read_group_settings(config)
+        return configs.read_settings(configs.GroupSettings, config)
 
     def observed_column(self, present: Mapping[str, SubscriptionGroup]) -> dict[str, Any]:
         """Return the configurations of brokers as a row stores them, by broker."""

@@ -46,8 +46,8 @@ def test_settings_of_brokers_are_adopted():
     taken = configs.adopted_topic(present, frozenset("abc"))
     assert (taken.brokers, taken.read_queues) == (["a", "b"], 2)
     stored = msgspec.to_builtins(taken)
-    assert configs.read_topic_settings({**stored, "of a later version": 1}).brokers == ["a", "b"]
-    assert configs.read_group_settings({"consume": False}) == GroupSettings(consume=False)
+    assert configs.read_settings(TopicSettings, {**stored, "of a later version": 1}).brokers == ["a", "b"]
+    assert configs.read_settings(GroupSettings, {"consume": False}) == GroupSettings(consume=False)
 
 
 @pytest.mark.parametrize(
