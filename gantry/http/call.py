@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from gantry.http.errors import GantryProblem, GantryProtocolError, Problem
+from gantry.http.errors import DECODE_ERRORS, GantryProblem, GantryProtocolError, Problem
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ def read_answer(call: Call[T], status: int, headers: Mapping[str, str], content:
         raise read_problem(status, headers, content)
     try:
         return call.read(content, headers)
-    except msgspec.DecodeError as error:
+    except DECODE_ERRORS as error:
         raise GantryProtocolError(
             f"{call.method} {call.path}: {status} with a body that can't be read: {error}"
         ) from None
@@ -78,7 +78,7 @@ def read_problem(status: int, headers: Mapping[str, str], content: bytes) -> Gan
     """Return the problem of an answer. If the answer is not a gateway's, make a problem from its status and text."""
     try:
         problem = msgspec.json.decode(content, type=Problem)
-    except msgspec.DecodeError:
+    except DECODE_ERRORS:
         text = content[:200].decode("utf-8", "replace").strip()
         problem = Problem(
             "about:blank", "No problem body", status, text or f"HTTP {status}", retryable=status in (502, 503)

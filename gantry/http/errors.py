@@ -12,6 +12,9 @@ from typing import Final
 
 import msgspec
 
+DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""The exceptions of msgspec's decoders: for invalid data, for text that is not UTF-8, and for data nested too deeply."""
+
 NOT_STORED: Final = "not_stored"
 UNKNOWN: Final = "unknown"
 

@@ -38,7 +38,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
         return self.body.decode()
 
     def json(self) -> Any:
-        """Return the body, decoded as JSON. Raises msgspec.DecodeError."""
+        """Return the body, decoded as JSON. Raises one of `errors.DECODE_ERRORS`."""
         return msgspec.json.decode(self.body)
 
 

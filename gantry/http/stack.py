@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from gantry.http.errors import NoStackError
+from gantry.http.errors import DECODE_ERRORS, NoStackError
 from gantry.runtime.files import FileSystem
 from gantry.runtime.osfilesystem import OsFileSystem
 
@@ -52,5 +52,5 @@ def read_stack(data_dir: str | Path, *, files: FileSystem | None = None) -> Stac
         raise NoStackError(f"{path} can't be read: {error.strerror}") from None
     try:
         return msgspec.json.decode(content, type=Stack)
-    except msgspec.DecodeError as error:
+    except DECODE_ERRORS as error:
         raise NoStackError(f"{path} is no stack file: {error}") from None

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from gantry.http.calls import message_fields
-from gantry.http.errors import GantryProtocolError, Problem
+from gantry.http.errors import DECODE_ERRORS, GantryProtocolError, Problem
 from gantry.http.results import Message, OutgoingMessage, SendResult
 
 FrameId = str | int
@@ -143,7 +143,7 @@ class MsgpackCoding:
             raise GantryProtocolError("a text frame came where binary ones were agreed on")
         try:
             frame: ServerFrame = self._decoder.decode(data)
-        except msgspec.DecodeError as error:
+        except DECODE_ERRORS as error:
             if _is_unknown(error):
                 return None
             raise GantryProtocolError(f"a frame can't be read: {error}") from None
@@ -174,7 +174,7 @@ class JsonCoding:
             frame = self._decoder.decode(data)
             if isinstance(frame, _JsonMessages):
                 return Messages(frame.subscription, frame.receipt, [_message(each) for each in frame.messages])
-        except (msgspec.DecodeError, KeyError, ValueError) as error:
+        except (*DECODE_ERRORS, KeyError, ValueError) as error:
             if _is_unknown(error):
                 return None
             raise GantryProtocolError(f"a frame can't be read: {error}") from None

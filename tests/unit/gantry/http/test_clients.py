@@ -271,7 +271,11 @@ async def test_a_refusal_is_a_problem(kind: str) -> None:
     assert str(problem) == "503 broker-busy: d"
 
 
-@pytest.mark.parametrize(("content", "detail"), [(b"<html>", "<html>"), (b"", "HTTP 502")])
+@pytest.mark.parametrize(
+    ("content", "detail"),
+    [(b"<html>", "<html>"), (b"", "HTTP 502"), (b'{"type": "\xff"}', '{"type": "\ufffd"}'), (b"[" * 10_000, "[" * 200)],
+    ids=["html", "empty", "not UTF-8", "nested"],
+)
 def test_an_error_without_a_problem_body_is_still_a_problem(content: bytes, detail: str) -> None:
     client = sync_client(lambda _: httpx.Response(502, content=content))
     with pytest.raises(GantryProblem) as caught:
@@ -300,8 +304,13 @@ async def test_an_incomplete_answer_is_an_error(kind: str, error: Exception, out
     assert caught.value.outcome == outcome
 
 
-def test_an_answer_that_breaks_the_contract_is_an_error() -> None:
-    client = sync_client(lambda _: httpx.Response(200, json={"hello": "world"}))
+@pytest.mark.parametrize(
+    "content",
+    [b'{"hello":"world"}', b'{"name_servers":[{"address":"\xff"}]}', b'{"new":' + b"[" * 10_000],
+    ids=["fields", "not UTF-8", "nested"],
+)
+def test_an_answer_that_breaks_the_contract_is_an_error(content: bytes) -> None:
+    client = sync_client(lambda _: httpx.Response(200, content=content))
     with pytest.raises(GantryProtocolError, match="GET /v1/cluster: 200"):
         client.get_cluster()
 

@@ -37,6 +37,8 @@ def test_a_stack_is_read() -> None:
         (PermissionError(13, "Permission denied"), "Permission denied"),
         (b"{}", "is no stack file"),
         (b"\xff", "is no stack file"),
+        (b'{"http": "\xff"}', "is no stack file"),
+        (b'{"new": ' + b"[" * 10_000, "is no stack file"),
     ],
 )
 def test_no_stack(content: bytes | OSError, message: str) -> None:

@@ -37,6 +37,21 @@ def test_invalid_frames_are_refused(coding: JsonCoding | MsgpackCoding, frame: o
         coding.decode(encoded)
 
 
+@pytest.mark.parametrize(
+    ("coding", "encoded"),
+    [
+        (MsgpackCoding(), b"\x81\xa4type\xa1\xff"),
+        (MsgpackCoding(), b"\x81\xa3new" + b"\x91" * 10_000),
+        (JsonCoding(), b'{"type": "\xff"}'),
+        (JsonCoding(), b'{"new": ' + b"[" * 10_000),
+    ],
+    ids=["msgpack: not UTF-8", "msgpack: nested", "json: not UTF-8", "json: nested"],
+)
+def test_a_frame_that_can_not_be_decoded_is_refused(coding: JsonCoding | MsgpackCoding, encoded: bytes) -> None:
+    with pytest.raises(GantryProtocolError, match="can't be read"):
+        coding.decode(encoded)
+
+
 def test_a_text_frame_is_not_messagepack() -> None:
     with pytest.raises(GantryProtocolError, match="text frame"):
         MsgpackCoding().decode("{}")
