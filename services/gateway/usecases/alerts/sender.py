@@ -180,7 +180,11 @@ class WebhookSender:
 
     async def _send(self, client: WebhookClient, webhook_id: uuid.UUID, claimed: Sequence[ClaimedDelivery]) -> None:
         try:
-            await asyncio.gather(*(self._attempt(client, one) for one in claimed))
+            # An internal error in one attempt ends only this one. The others are in flight, and count until they end.
+            ended = await asyncio.gather(*(self._attempt(client, one) for one in claimed), return_exceptions=True)
+            for error in ended:
+                if error is not None:
+                    self._attempt_failed(error)
         finally:
             del self._busy[webhook_id]
             self._wake.set()
