@@ -38,6 +38,7 @@ from gantry.client.sendrequest import (
     SendResult,
     build_request,
     check_body,
+    check_flag,
     check_send_topic,
     encode_message_properties,
     prepare_batch,
@@ -136,8 +137,7 @@ class Producer:
             InvalidArgumentError, NotStartedError: As `send`, if the producer can detect the error at once.
         """
         self._engine.check_running()
-        check_send_topic(message.topic)
-        check_body(message.body, self._settings.body_bytes_max)
+        self._check(message)
         choice = QueueChoice(queue, ordering_key, selector)
         choice.check(message.topic)
 
@@ -256,11 +256,15 @@ class Producer:
         except _NOT_SENT_ERRORS as error:
             raise send_error(error) from None
 
+    def _check(self, message: Message) -> None:
+        check_send_topic(message.topic)
+        check_body(message.body, self._settings.body_bytes_max)
+        check_flag(message.flag)
+
     async def _prepare(self, message: Message, ordering_key: str | None) -> EncodedSend:
         settings = self._settings
-        check_send_topic(message.topic)
+        self._check(message)
         body, sys_flag = message.body, 0
-        check_body(body, settings.body_bytes_max)
         if settings.compress_over_bytes and len(body) >= settings.compress_over_bytes:
             kind, level = settings.compression, settings.compression_level
             if len(body) < settings.compress_in_thread_over_bytes:

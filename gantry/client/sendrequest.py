@@ -163,6 +163,12 @@ def check_body(body: bytes, bytes_max: int) -> None:
         raise InvalidArgumentError("body", len(body), f"bytes are more than {bytes_max}")
 
 
+def check_flag(flag: int) -> None:
+    """Raise InvalidArgumentError for a flag that has no place in the 32 bits of a record."""
+    if flag not in _INT32:
+        raise InvalidArgumentError("flag", flag, "is not a 32-bit number")
+
+
 def check_send_topic(topic: str) -> None:
     """Raise InvalidArgumentError for a topic that only the broker writes to."""
     if topic in NOT_ALLOWED_SEND_TOPICS:
@@ -198,8 +204,13 @@ def prepare_batch(
     data = encode_batch(parts)
     if len(data) > body_bytes_max:
         raise InvalidArgumentError("items", len(data), f"bytes are more than {body_bytes_max}")
-    ids = tuple(message_id or item.properties[_UNIQ_KEY] for item, message_id in zip(items, message_ids, strict=True))
-    return EncodedSend(RequestCode.SEND_BATCH_MESSAGE, topic, data, "", 0, 0, ids)
+    ids: list[str] = []
+    for item, message_id in zip(items, message_ids, strict=True):
+        found = message_id or item.properties.get(_UNIQ_KEY)
+        if found is None:
+            raise InvalidArgumentError(f"items[{len(ids)}].properties", item.properties, f"has no {_UNIQ_KEY}")
+        ids.append(found)
+    return EncodedSend(RequestCode.SEND_BATCH_MESSAGE, topic, data, "", 0, 0, tuple(ids))
 
 
 def build_request(
@@ -279,6 +290,5 @@ def read_result(prepared: EncodedSend, queue: MessageQueue, response: RemotingCo
 def _check_item(item: Message, topic: str, body_bytes_max: int) -> None:
     if item.topic != topic:
         raise InvalidArgumentError("topic", item.topic, f"is not the batch's topic {topic!r}")
-    if item.flag not in _INT32:
-        raise InvalidArgumentError("flag", item.flag, "is not a 32-bit number")
+    check_flag(item.flag)
     check_body(item.body, body_bytes_max)

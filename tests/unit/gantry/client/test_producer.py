@@ -314,6 +314,8 @@ async def test_a_topic_without_writable_queues_has_a_reason(producer, cluster, p
         (Message("OFFSET_MOVED_EVENT", b"x"), "topic"),
         (Message("no such name", b"x"), "topic"),
         (Message("T", b"x", {"a": "\x01"}), "a"),
+        (Message("T", b"x", flag=2**31), "flag: 2147483648 is not a 32-bit number"),
+        (Message("T", b"x", flag=-(2**31) - 1), "flag"),
     ],
 )
 async def test_invalid_messages_are_refused_before_any_request(producer, brokers, transport, message, field):
@@ -402,6 +404,8 @@ async def test_an_async_send_fails_at_once_if_possible_and_answers_later(produce
     called: list = []
     with pytest.raises(InvalidArgumentError):
         producer.send_async(Message("T", b""), lambda result, error: called.append(error))
+    with pytest.raises(InvalidArgumentError, match="flag"):
+        producer.send_async(Message("T", b"x", flag=2**31), lambda result, error: called.append(error))
     producer.send_async(Message("T", b"x", {"a": ""}), lambda result, error: called.append(error))
     producer.send_async(Message("Nowhere", b"x"), lambda result, error: called.append(error))
     await asyncio.sleep(1)

@@ -120,6 +120,12 @@ def test_an_invalid_batch_is_refused_with_the_index_of_the_message(items, match)
         prepare_batch("T", items, ["ID"] * len(items), body_bytes_max=100)
 
 
+def test_a_batch_needs_an_id_for_each_message():
+    items = [Message("T", b"one"), Message("T", b"two")]
+    with pytest.raises(InvalidArgumentError, match=r"items\[1\]\.properties: .* UNIQ_KEY"):
+        prepare_batch("T", items, ["ID1", None], body_bytes_max=1_000)
+
+
 def test_an_answer_has_the_place_of_the_message():
     response = answer(msgId="7F00", queueId="3", queueOffset="42", transactionId="ID", MSG_REGION="R")
     (result,) = read_result(ONE, QUEUE, response).results()
