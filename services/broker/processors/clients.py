@@ -8,7 +8,7 @@ three members.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from gantry.model import names
 from gantry.model.errors import InvalidNameError
@@ -88,7 +88,7 @@ class ClientProcessor:
         self._check_room(channel, data)
         # Everything that may refuse the heart-beat comes before the first registration.
         subscriptions = [[_with_tag_hashes(each) for each in consumer.subscriptions] for consumer in data.consumers]
-        configs = [self._ensure_group(consumer.group_name) for consumer in data.consumers]
+        configs = self._ensure_groups([consumer.group_name for consumer in data.consumers])
         client = ClientInfo(
             connection=channel,
             client_id=data.client_id,
@@ -154,14 +154,20 @@ class ClientProcessor:
                 f"clientID {data.client_id}: {new} more instances in groups, there are {count} of at most {MEMBERS_MAX}",
             )
 
-    def _ensure_group(self, group: str) -> SubscriptionGroup:
-        config = self._groups.ensure(group, self._live_settings.current, self._clock.now_ms())
-        if config is None:
+    def _ensure_groups(self, groups: Sequence[str]) -> list[SubscriptionGroup]:
+        """Return the configurations of groups. Create the missing ones, or none of them if one can't be created."""
+        settings = self._live_settings.current
+        missing = self._groups.find_missing(groups, settings)
+        if missing is not None:
             raise RefusalError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group [{group}] does not exist and may not be made (autoCreateSubscriptionGroup)",
+                f"subscription group [{missing}] does not exist and may not be made (autoCreateSubscriptionGroup)",
             )
-        return config
+        now_ms = self._clock.now_ms()
+        configs = [self._groups.ensure(group, settings, now_ms) for group in groups]
+        found = [config for config in configs if config is not None]
+        assert len(found) == len(groups), "every group exists or can be created"
+        return found
 
     def _register(
         self,

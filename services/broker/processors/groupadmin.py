@@ -4,7 +4,7 @@ They include the requests for committed offsets (43) and delay offsets (45).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from gantry.model import names
 from gantry.model.errors import InvalidNameError
@@ -131,6 +131,7 @@ class GroupAdminProcessor:
     async def _put(self, request: RemotingCommand, groups: list[SubscriptionGroup]) -> RemotingCommand:
         for group in groups:
             self._check(group)
+        self._check_room(group.group_name for group in groups)
         now_ms = self._clock.now_ms()
         for group in groups:
             self._groups.put(group, now_ms)
@@ -147,8 +148,14 @@ class GroupAdminProcessor:
                 ResponseCode.INVALID_PARAMETER,
                 f"retryQueueNums={group.retry_queue_nums}: is not within 0 and {_RETRY_QUEUES_MAX}",
             )
-        if self._groups.find(group.group_name) is None and len(self._groups) >= GROUPS_MAX:
-            raise RefusalError(ResponseCode.SYSTEM_ERROR, f"there are {GROUPS_MAX} groups already, no more are allowed")
+
+    def _check_room(self, groups: Iterable[str]) -> None:
+        new = sum(self._groups.find(group) is None for group in set(groups))
+        if new and len(self._groups) + new > GROUPS_MAX:
+            raise RefusalError(
+                ResponseCode.SYSTEM_ERROR,
+                f"there are {len(self._groups)} groups, no more than {GROUPS_MAX} are allowed",
+            )
 
 
 async def _pause_if_full(done: int) -> int:

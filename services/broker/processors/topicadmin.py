@@ -5,7 +5,7 @@ change once it is on disk and the reachable name servers know it, or their time 
 finds the route there.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from gantry.model import names
 from gantry.model.errors import InvalidNameError
@@ -97,6 +97,7 @@ class TopicAdminProcessor:
             attributes=attributes,
         )
         self._check(config)
+        self._check_room([config.topic_name])
         self._topics.put(config, self._clock.now_ms())
         await self._wait_until_announced()
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
@@ -108,6 +109,7 @@ class TopicAdminProcessor:
             self._check(config)
         if len({config.topic_name for config in configs}) != len(configs):
             raise RefusalError(ResponseCode.INVALID_PARAMETER, "topicConfigList: a topic stands twice in it")
+        self._check_room(config.topic_name for config in configs)
         now_ms = self._clock.now_ms()
         for config in configs:
             self._topics.put(config, now_ms)
@@ -154,12 +156,18 @@ class TopicAdminProcessor:
         ]
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=TopicList(topic_list=topics).encode())
 
+    def _check_room(self, topics: Iterable[str]) -> None:
+        new = sum(self._topics.find(topic) is None for topic in topics)
+        if new and len(self._topics) + new > TOPICS_MAX:
+            raise RefusalError(
+                ResponseCode.SYSTEM_ERROR,
+                f"there are {len(self._topics)} topics, no more than {TOPICS_MAX} are allowed",
+            )
+
     def _check(self, config: TopicConfig) -> None:
         self._check_name(config.topic_name)
         if self._topics.is_closed(config.topic_name):
             raise RefusalError(ResponseCode.SYSTEM_BUSY, f"topic {config.topic_name} is being deleted; try again")
-        if self._topics.find(config.topic_name) is None and len(self._topics) >= TOPICS_MAX:
-            raise RefusalError(ResponseCode.SYSTEM_ERROR, f"there are {TOPICS_MAX} topics already, no more are allowed")
         for field, value in (("readQueueNums", config.read_queue_nums), ("writeQueueNums", config.write_queue_nums)):
             if not 0 <= value <= QUEUE_NUMS_MAX:
                 raise _invalid(field, value, f"is not within 0 and {QUEUE_NUMS_MAX}")

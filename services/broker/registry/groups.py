@@ -74,13 +74,21 @@ class GroupTable:
             InvalidNameError: The group does not exist, and its name is not valid.
         """
         config = self._table.get(group)
-        if config is None and (settings.auto_create_subscription_group or names.is_system_group(group)):
+        if config is None and _may_create(group, settings):
             names.check_group(group)
             if len(self._table) >= GROUPS_MAX:
                 return None
             config = SubscriptionGroup(group)
             self.put(config, now_ms)
         return config
+
+    def find_missing(self, groups: Iterable[str], settings: BrokerSettings) -> str | None:
+        """Return the first of some groups that is missing and can't be created; None if `ensure` works for all."""
+        missing = [group for group in dict.fromkeys(groups) if group not in self._table]
+        room = GROUPS_MAX - len(self._table)
+        return next(
+            (group for index, group in enumerate(missing) if index >= room or not _may_create(group, settings)), None
+        )
 
     def all(self) -> Mapping[str, SubscriptionGroup]:
         """Return the table itself; callers must not change it."""
@@ -116,3 +124,7 @@ class GroupTable:
 def system_groups() -> list[SubscriptionGroup]:
     """Return the groups that every broker has from its start."""
     return [SubscriptionGroup(group) for group in SYSTEM_GROUPS]
+
+
+def _may_create(group: str, settings: BrokerSettings) -> bool:
+    return settings.auto_create_subscription_group or names.is_system_group(group)

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from gantry.model.group import SubscriptionData
+from gantry.model.group import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from gantry.remoting.aio import Channel
-from gantry.remoting.bodies import CheckClientConfig, HeartbeatData
+from gantry.remoting.bodies import CheckClientConfig, ConsumerData, HeartbeatData
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from tests.support.brokerunit import BrokerUnit
@@ -149,6 +149,32 @@ class TestHeartbeat:
         answer = await beat(unit, consumer_beat("1@2", "g", "T", producer_groups=("pg",)))
         assert (answer.code, "autoCreateSubscriptionGroup" in str(answer.remark)) == (26, True)
         assert unit.broker.tables.producers.groups() == {}
+
+    @pytest.mark.parametrize("groups_max", [1_000, 1])
+    async def test_a_refused_heartbeat_creates_no_group(
+        self, unit: BrokerUnit, monkeypatch: pytest.MonkeyPatch, groups_max: int
+    ) -> None:
+        """The first group could be created, the second one could not: groups are limited, or only system groups may."""
+        groups = unit.broker.tables.groups
+        unit.change_settings(auto_create_subscription_group=groups_max == 1)
+        monkeypatch.setattr("services.broker.registry.groups.GROUPS_MAX", len(groups) + groups_max)
+        first = "one" if groups_max == 1 else "TOOLS_CONSUMER"
+        groups.remove(first, 1)
+        before = dict(groups.all())
+        consumers = tuple(
+            ConsumerData(
+                group,
+                ConsumeType.CONSUME_PASSIVELY,
+                MessageModel.CLUSTERING,
+                ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+                (SubscriptionData("T"),),
+            )
+            for group in (first, "two")
+        )
+        answer = await beat(unit, HeartbeatData("1@2", (), consumers).encode())
+        assert (answer.code, "[two]" in str(answer.remark)) == (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, True)
+        assert groups.all() == before
+        assert unit.broker.tables.topics.find(f"%RETRY%{first}") is None
 
 
 class TestNotification:

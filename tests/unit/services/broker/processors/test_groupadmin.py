@@ -6,7 +6,7 @@ import pytest
 
 from gantry.model.group import SubscriptionGroup
 from gantry.remoting.bodies import ConsumerOffsetWrapper, encode_subscription_group, encode_subscription_groups
-from gantry.remoting.codes import RequestCode
+from gantry.remoting.codes import RequestCode, ResponseCode
 from tests.support.brokerunit import BrokerUnit
 from tests.support.memfilesystem import MemFileSystem
 from tests.support.virtualtime import VirtualClock
@@ -73,6 +73,17 @@ async def test_a_list_of_groups_is_created_as_a_whole_or_not_at_all(unit: Broker
     body = json.loads(answer.body_bytes)
     assert {"a", "b", "TOOLS_CONSUMER"} <= body["subscriptionGroupTable"].keys()
     assert body["forbiddenTable"] == {}
+
+
+async def test_a_list_does_not_exceed_the_limit_of_groups(unit: BrokerUnit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.broker.processors.groupadmin.GROUPS_MAX", len(unit.broker.tables.groups) + 1)
+    code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
+    several = encode_subscription_groups([SubscriptionGroup("TOOLS_CONSUMER"), *map(SubscriptionGroup, "ab")])
+    answer = await unit.ask(code, body=several)
+    assert (answer.code, "are allowed" in str(answer.remark)) == (ResponseCode.SYSTEM_ERROR, True)
+    assert unit.broker.tables.groups.find("a") is None
+    one = encode_subscription_groups([SubscriptionGroup("TOOLS_CONSUMER"), *map(SubscriptionGroup, "aa")])
+    assert (await unit.ask(code, body=one)).code == 0
 
 
 async def test_all_offsets_are_returned_in_the_format_of_rocketmq(unit: BrokerUnit) -> None:

@@ -69,6 +69,16 @@ async def test_invalid_topics_are_refused(unit: BrokerUnit, changes: dict[str, s
     assert unit.broker.tables.topics.find("T") is None
 
 
+async def test_a_list_does_not_exceed_the_limit_of_topics(unit: BrokerUnit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("services.broker.processors.topicadmin.TOPICS_MAX", len(unit.broker.tables.topics) + 1)
+    several = encode_topic_configs([TopicConfig("A", 1, 1), TopicConfig("B", 1, 1)])
+    answer = await unit.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=several)
+    assert (answer.code, "are allowed" in str(answer.remark)) == (ResponseCode.SYSTEM_ERROR, True)
+    assert unit.broker.tables.topics.find("A") is None
+    one = encode_topic_configs([TopicConfig("A", 1, 1)])
+    assert (await unit.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body=one)).code == 0
+
+
 async def test_a_list_of_topics_is_created_as_a_whole_or_not_at_all(unit: BrokerUnit) -> None:
     good = [TopicConfig("A", 1, 1), TopicConfig("B", 2, 2)]
     for bad in ([*good, TopicConfig("x y")], [*good, TopicConfig("A", 3, 3)]):
