@@ -9,8 +9,9 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -56,12 +57,12 @@ def body(number: int) -> bytes:
 class Scene:
     """A broker on a disk, and the messages that it has acknowledged."""
 
-    def __init__(self, disk: BadDisk, folder: Path, namesrv: str) -> None:
+    def __init__(self, disk: BadDisk, folder: Path, namesrv: str, *, sent: int = 0) -> None:
         self.disk = disk
         self.store = disk.path / "store"
         self.process: BrokerProcess = broker(folder, namesrv, store=self.store, **SIZES)
         self.namesrv = namesrv
-        self.sent = 0
+        self.sent = sent
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[ClientEngine]:
@@ -129,9 +130,26 @@ class Scene:
         return lost
 
 
+@pytest.fixture(scope="module")
+def filled_disk(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], BadDisk]:
+    """Returns the disk with the store that `make` fills; each kind of store is made once."""
+
+    @cache
+    def make(how: str) -> BadDisk:
+        folder = tmp_path_factory.mktemp(how)
+        disk = BadDisk(folder)
+        with NamesrvProcess(folder / "namesrv") as namesrv:
+            asyncio.run(Scene(disk, folder / BROKER, namesrv.address).make(how))
+        return disk
+
+    return make
+
+
 @pytest.fixture
-def scene(disk: BadDisk, tmp_path: Path, namesrv: NamesrvProcess) -> Scene:
-    return Scene(disk, tmp_path / BROKER, namesrv.address)
+def scene(filled_disk: Callable[[str], BadDisk], how: str, tmp_path: Path, namesrv: NamesrvProcess) -> Scene:
+    """A copy of the disk on which a broker that ended this way has left its store."""
+    disk = BadDisk(tmp_path, copied_from=filled_disk(how))
+    return Scene(disk, tmp_path / BROKER, namesrv.address, sent=MESSAGES)
 
 
 def verified(store: Path, *names: str) -> None:
@@ -174,7 +192,6 @@ def test_good_pages_beside_a_bad_one_can_be_touched(disk: BadDisk) -> None:
 @pytest.mark.parametrize("how", ["stop", "kill", "repair"])
 @pytest.mark.parametrize("number", [0, LAST_LOG_FILE])
 async def test_a_page_of_the_log_costs_its_records(scene: Scene, how: str, number: int) -> None:
-    await scene.make(how)
     name = f"commitlog/{scene.names('commitlog')[number]}"
     scene.disk.mark_bad([(f"store/{name}", 5)])
     with scene.disk.mounted():
@@ -190,7 +207,6 @@ async def test_a_page_of_the_log_costs_its_records(scene: Scene, how: str, numbe
 @pytest.mark.parametrize("how", ["stop", "kill", "repair"])
 @pytest.mark.parametrize("page", [0, 1, 4])
 async def test_a_bad_page_of_a_queue_file_affects_no_other_queue(scene: Scene, how: str, page: int) -> None:
-    await scene.make(how)
     name = "consumequeue/T/0/" + "0" * 20
     scene.disk.mark_bad([(f"store/{name}", page)])
     with scene.disk.mounted():
@@ -218,7 +234,6 @@ async def test_a_bad_page_of_a_queue_file_affects_no_other_queue(scene: Scene, h
 @pytest.mark.parametrize("how", ["stop", "kill", "repair"])
 @pytest.mark.parametrize("page", [0, 1, 4])
 async def test_a_page_of_the_newest_index_file_is_built_again(scene: Scene, how: str, page: int) -> None:
-    await scene.make(how)
     name = f"index/{scene.names('index')[-1]}"
     scene.disk.mark_bad([(f"store/{name}", page)])
     with scene.disk.mounted():
@@ -249,7 +264,6 @@ async def test_a_page_of_the_newest_index_file_is_built_again(scene: Scene, how:
     ],
 )
 async def test_a_small_file_is_replaced_or_the_start_says_which_it_is(scene: Scene, how: str, name: str) -> None:
-    await scene.make(how)
     scene.disk.mark_bad([(f"store/{name}", 0)])
     with scene.disk.mounted():
         before = len(scene.process.log.splitlines())

@@ -25,10 +25,14 @@ _DIRECT_BLOCKS: Final = 12
 class BadDisk:
     """The disk. All its pages can be read until `mark_bad` names some."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, copied_from: "BadDisk | None" = None) -> None:
+        """Make a new disk, or a copy of a disk that is not mounted."""
         skip_without_mounts("tests of pages that can't be read", "debugfs")
         self.path = folder / "disk"
         self._image = folder / "disk.img"
+        if copied_from is not None:
+            run("cp", "--sparse=always", str(copied_from._image), str(self._image))
+            return
         bad_blocks = folder / "bad-blocks"
         bad_blocks.write_text(f"{_BAD_BLOCK}\n")
         block = ("-b", str(PAGE_BYTES))
