@@ -3,31 +3,51 @@
 import os
 import time
 from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import hypothesis
 import pytest
 
-# The files that take longest come first and then the folders, so that no process is left with a long one at the end.
-# Those of Java's clients mostly wait, so they run beside those of Spark, which need both cores.
-SLOWEST_FIRST = (
-    "tests/integration/spark/test_cluster.py",
+# Two lanes of files, each with its longest files first, so that no process is left with a long one at the end. Files of
+# Spark need whole cores; the others mostly wait for processes, sockets and time-outs. The lanes are merged, so that at
+# any time some processes compute while others wait.
+SPARK = "tests/integration/spark/"
+LONGEST_OF_SPARK = (
+    "test_cluster.py",
+    "test_lag_truth.py",
+    "test_messages_stream.py",
+    "test_fedframes.py",
+    "test_owners_stack.py",
+    "test_reports_stack.py",
+    "test_flights_profile.py",
+    "test_scheduler.py",
+    "transforms/test_forecasts.py",
+    "test_job_memory.py",
+    "test_submit.py",
+    "test_stream_loss.py",
+    "test_recording.py",
+    "transforms/test_lag_numbers.py",
+    "transforms/test_backlog_profile.py",
+    "test_source_spark.py",
+    "test_scheduler_ahead.py",
+)
+LONGEST_OF_OTHERS = (
+    "tests/fault/test_abuse.py",
+    "tests/fault/test_store_crash.py",
     "tests/conformance/test_foreign_broker.py",
-    "tests/integration/spark/test_fedframes.py",
+    "tests/fault/test_bad_blocks.py",
     "tests/conformance/test_foreign_clients.py",
-    "tests/integration/spark/test_job_memory.py",
-    "tests/integration/spark/test_messages_stream.py",
-    "tests/integration/spark/test_lag_truth.py",
-    "tests/integration/spark/test_scheduler.py",
-    "tests/integration/spark/test_submit.py",
-    "tests/integration/spark/test_stream_loss.py",
-    "tests/integration/spark/test_reports_stack.py",
-    "tests/integration/spark/test_flights_profile.py",
-    "tests/integration/spark/",
+    "tests/fault/test_store_bitflip.py",
+    "tests/conformance/test_openapi.py",
+    "tests/integration/test_up.py",
+    "tests/fault/test_kill_stack.py",
     "tests/fault/",
     "tests/integration/",
+    "tests/browser/",
     "tests/conformance/",
-    "tests/unit/",
 )
+# They neither wait nor take long: no process works alone at the end.
+LAST = "tests/unit/"
 
 # One seed per run. It is set here because this file is read before the worker processes start and inherit it.
 if not os.environ.get("GANTRY_TEST_SEED"):
@@ -41,8 +61,9 @@ hypothesis.settings.load_profile("gantry")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the slowest modules first, skip long tests unless `-m` names them, and refuse two tests of one name."""
-    items.sort(key=_turn)
+    """Order the files for several processes, skip long tests unless `-m` names them, and refuse two tests of one name."""
+    turns = _turns(dict.fromkeys(_file(item) for item in items))
+    items.sort(key=lambda item: turns[_file(item)])
     if "long" not in config.getoption("markexpr"):
         for item in items:
             if item.get_closest_marker("long"):
@@ -52,8 +73,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         raise pytest.UsageError(f"several tests have the same name, of which pytest-xdist runs one: {', '.join(twice)}")
 
 
-def _turn(item: pytest.Item) -> int:
-    return next((turn for turn, folder in enumerate(SLOWEST_FIRST) if item.nodeid.startswith(folder)), 0)
+def _turns(files: Iterable[str]) -> dict[str, tuple[bool, float]]:
+    """Return the sort key of each file: its place in its lane from 0 to 1, and after these the unit tests."""
+    last, spark, others = [], [], []
+    for file in files:
+        (last if file.startswith(LAST) else spark if file.startswith(SPARK) else others).append(file)
+    spark.sort(key=lambda file: _first_match(file.removeprefix(SPARK), LONGEST_OF_SPARK))
+    others.sort(key=lambda file: _first_match(file, LONGEST_OF_OTHERS))
+    places = {file: (False, place / len(lane)) for lane in (spark, others) for place, file in enumerate(lane)}
+    return places | {file: (True, place / len(last)) for place, file in enumerate(last)}
+
+
+def _first_match(file: str, beginnings: Sequence[str]) -> int:
+    return next((index for index, beginning in enumerate(beginnings) if file.startswith(beginning)), len(beginnings))
+
+
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
