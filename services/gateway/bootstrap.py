@@ -15,6 +15,7 @@ from services.gateway.core import Core, Feature, build_core
 from services.gateway.features.alerts import alert_feature
 from services.gateway.features.cluster import cluster_feature
 from services.gateway.features.groups import group_feature
+from services.gateway.features.jobs import job_feature
 from services.gateway.features.keys import key_feature
 from services.gateway.features.limits import limit_feature
 from services.gateway.features.objectives import objective_feature
@@ -42,6 +43,7 @@ FEATURES: Final[Sequence[Callable[[Core], Feature]]] = (
     cluster_feature,
     report_feature,
     alert_feature,
+    job_feature,
     key_feature,
     limit_feature,
     service_feature,

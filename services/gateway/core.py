@@ -33,6 +33,8 @@ from services.gateway.usecases.configs.configs import Configs
 from services.gateway.usecases.configs.kinds import GroupKind, TopicKind
 from services.gateway.usecases.configs.presence import Presence
 from services.gateway.usecases.consuming.consumers import Consumers
+from services.gateway.usecases.jobs.jobs import Jobs
+from services.gateway.usecases.jobs.runner import JobKind
 from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.reading.read import QueueReader
 from services.gateway.usecases.sending.send import SendMessages
@@ -64,7 +66,10 @@ class Feature:
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """The shared parts of one gateway."""
+    """The shared parts of one gateway.
+
+    A feature that has a kind of job adds it to `job_kinds`, and queues jobs with `jobs`.
+    """
 
     settings: GatewaySettings
     clock: Clock
@@ -87,6 +92,8 @@ class Core:
     sending: SendMessages
     reader: QueueReader
     consumers: Consumers
+    jobs: Jobs
+    job_kinds: dict[str, JobKind]
 
     async def start(self) -> bool:
         """Start the client engine and fill the key ring; brokers and Postgres may be away.
@@ -157,6 +164,8 @@ def build_core(
             engine, brokers, metrics, clock=clock, topics=known_topics, is_stopping=lambda: health.is_stopping
         ),
         consumers=Consumers(engine, brokers, metadata, clock=clock),
+        jobs=Jobs(metadata),
+        job_kinds={},
     )
 
 

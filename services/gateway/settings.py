@@ -126,6 +126,8 @@ class GatewaySettings:
     audit_keep_days: int = 90
     """Time for which rows of the audit trail are kept; 0: for ever. The last row of each topic and group is always
     kept."""
+    job_keep_days: int = 30
+    """Time for which jobs are listed after their end; 0: for ever."""
     webhook_timeout_ms: int = 10_000
     """Time-out of one delivery attempt, from the look-up of the host name to the head of the answer."""
     webhook_give_up_ms: int = 86_400_000
@@ -189,6 +191,8 @@ class GatewaySettings:
             raise ValueError(f"lag_series_max: {self.lag_series_max} is not within 0 and {_LAG_SERIES_MAX}")
         if not 0 <= self.audit_keep_days <= _KEEP_DAYS_MAX:
             raise ValueError(f"audit_keep_days: {self.audit_keep_days} is not within 0 and {_KEEP_DAYS_MAX}")
+        if not 0 <= self.job_keep_days <= _KEEP_DAYS_MAX:
+            raise ValueError(f"job_keep_days: {self.job_keep_days} is not within 0 and {_KEEP_DAYS_MAX}")
         if not 0 <= self.subscription_keep_days <= _KEEP_DAYS_MAX:
             raise ValueError(
                 f"subscription_keep_days: {self.subscription_keep_days} is not within 0 and {_KEEP_DAYS_MAX}"

@@ -1,10 +1,9 @@
 """Webhooks: URLs that receive alerts. sender.py sends them."""
 
-import re
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
 
 from gantry.model.errors import InvalidValueError
@@ -12,7 +11,7 @@ from gantry.runtime.clock import Clock
 from services.gateway.db.repositories import Actor
 from services.gateway.db.webhooks import Delivery, DeliveryRepository, Webhook, WebhookRepository
 from services.gateway.errors import CONFLICT, UNKNOWN_WEBHOOK, ProblemError
-from services.gateway.schemas.cursors import decode_cursor, encode_cursor
+from services.gateway.schemas.cursors import decode_cursor, decode_moment_cursor, encode_cursor, encode_moment_cursor
 from services.gateway.schemas.webhooks import Network, NewWebhook, WebhookChange, wanted_columns
 from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.page import Page
@@ -21,10 +20,6 @@ LISTING: Final = "webhooks"
 DELIVERIES_LISTING: Final = "webhook-deliveries"
 WEBHOOKS_MAX: Final = 100
 """Limit of webhooks, because each event is matched with all of them."""
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
-_DELIVERY_PLACE: Final = re.compile(r"([0-9]{1,17})/([0-9a-f-]{36})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +120,14 @@ class Webhooks:
     async def deliveries(self, webhook: str, *, status: str | None, cursor: str | None, limit: int) -> Page[Delivery]:
         """List a webhook's deliveries, newest first. Raises InvalidValueError, ProblemError (404)."""
         webhook_id = _read_id(webhook)
-        before = None if cursor is None else _delivery_place(cursor)
+        before = None if cursor is None else decode_moment_cursor(cursor, DELIVERIES_LISTING)
         async with self._metadata.transaction() as session:
             if await WebhookRepository(session).get(webhook_id) is None:
                 raise _unknown(webhook)
             found = await DeliveryRepository(session).page(webhook_id, status=status, before=before, limit=limit)
-        return Page(found, _delivery_cursor(found[-1]) if len(found) == limit else None)
+        if len(found) < limit:
+            return Page(found)
+        return Page(found, encode_moment_cursor(DELIVERIES_LISTING, found[-1].created_at, found[-1].id))
 
 
 def _read_id(text: str) -> uuid.UUID:
@@ -154,21 +151,6 @@ def _cursor_id(cursor: str) -> uuid.UUID:
     if found is None:
         raise InvalidValueError("cursor", cursor, "is not a cursor of this list")
     return found
-
-
-def _delivery_cursor(delivery: Delivery) -> str:
-    return encode_cursor(DELIVERIES_LISTING, f"{(delivery.created_at - _EPOCH) // _MICROSECOND}/{delivery.id}")
-
-
-def _delivery_place(cursor: str) -> tuple[datetime, uuid.UUID]:
-    place = _DELIVERY_PLACE.fullmatch(decode_cursor(cursor, DELIVERIES_LISTING))
-    found = None if place is None else _find_id(place[2])
-    try:
-        if place is not None and found is not None:
-            return _EPOCH + int(place[1]) * _MICROSECOND, found
-    except OverflowError:
-        pass
-    raise InvalidValueError("cursor", cursor, "is not a cursor of this list")
 
 
 def _unknown(webhook: str) -> ProblemError:

@@ -4,19 +4,16 @@ The gateway only requests runs and returns them. The scheduler takes queued runs
 Postgres in one transaction at its end, so that a reader sees either the whole report or the one before it.
 """
 
-import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from gantry.model.errors import InvalidValueError
 from gantry.runtime.clock import Clock
 from services.gateway.db.reports import ReportRepository, RequestedRun, Run, Schedule, Window
 from services.gateway.db.repositories import Actor
 from services.gateway.errors import UNKNOWN_REPORT, UNKNOWN_RUN, ProblemError
-from services.gateway.schemas.cursors import decode_cursor, encode_cursor
+from services.gateway.schemas.cursors import decode_moment_cursor, encode_moment_cursor
 from services.gateway.schemas.reports import LATEST, NewRun, read_run_id, read_window
 from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.page import Page
@@ -27,10 +24,6 @@ THROUGHPUT_ROLLUP: Final = "throughput_rollup"
 JOBS: Final = (BACKLOG_PROFILE, LAG_REPORT, THROUGHPUT_ROLLUP)
 
 RUNS_LISTING: Final = "report-runs"
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
-_RUN_PLACE: Final = re.compile(r"([0-9]{1,17})/([0-9a-f-]{36})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +70,14 @@ class Reports:
     async def page(self, job: str, *, cursor: str | None, limit: int) -> Page[Run]:
         """List a job's runs, newest first. Raises InvalidValueError if the cursor is not valid, ProblemError."""
         check_job(job)
-        before = None if cursor is None else _run_place(cursor)
+        before = None if cursor is None else decode_moment_cursor(cursor, RUNS_LISTING)
         async with self._metadata.transaction() as session:
             runs = await ReportRepository(session).page(job, before=before, limit=limit)
         # A full page may be the last one. The next page is then empty, which is cheaper than reading one more row each
         # time.
-        return Page(runs, _run_cursor(runs[-1]) if len(runs) == limit else None)
+        return Page(
+            runs, encode_moment_cursor(RUNS_LISTING, runs[-1].created_at, runs[-1].id) if len(runs) == limit else None
+        )
 
     async def get(self, job: str, run: str) -> Run:
         """Return a run. Raises InvalidValueError, ProblemError (404)."""
@@ -119,17 +114,3 @@ async def require_run(repository: ReportRepository, job: str, run_id: uuid.UUID 
         )
         raise ProblemError(UNKNOWN_RUN, f"run: {there}", field="run")
     return found
-
-
-def _run_cursor(run: Run) -> str:
-    return encode_cursor(RUNS_LISTING, f"{(run.created_at - _EPOCH) // _MICROSECOND}/{run.id}")
-
-
-def _run_place(cursor: str) -> tuple[datetime, uuid.UUID]:
-    place = _RUN_PLACE.fullmatch(decode_cursor(cursor, RUNS_LISTING))
-    try:
-        if place is not None:
-            return _EPOCH + int(place[1]) * _MICROSECOND, uuid.UUID(place[2])
-    except (ValueError, OverflowError):
-        pass
-    raise InvalidValueError("cursor", cursor, "is not a cursor of this list")

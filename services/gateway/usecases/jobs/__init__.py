@@ -1,0 +1,1 @@
+"""Jobs: long work that survives the gateway that does it."""
