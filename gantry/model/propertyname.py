@@ -67,6 +67,8 @@ class PropertyName:
     CRC32: Final = "__CRC32#"
     DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
     DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
+    # Gantry's own: the stored id of the dead letter that was sent again as this message.
+    REDRIVEN_FROM: Final = "GANTRY_REDRIVEN_FROM"
 
 
 TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."

@@ -14,6 +14,7 @@ from services.gateway.app import make_application
 from services.gateway.core import Core, Feature, build_core
 from services.gateway.features.alerts import alert_feature
 from services.gateway.features.cluster import cluster_feature
+from services.gateway.features.deadletters import dead_letter_feature
 from services.gateway.features.groups import group_feature
 from services.gateway.features.jobs import job_feature
 from services.gateway.features.keys import key_feature
@@ -39,6 +40,7 @@ FEATURES: Final[Sequence[Callable[[Core], Feature]]] = (
     read_feature,
     topic_feature,
     group_feature,
+    dead_letter_feature,
     objective_feature,
     cluster_feature,
     report_feature,

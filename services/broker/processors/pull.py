@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from gantry.model.errors import InvalidExpressionError
 from gantry.model.group import SQL92_EXPRESSION, MessageModel, SubscriptionGroup, parse_tag_expression
+from gantry.model.names import TOOLS_CONSUMER_GROUP, is_dlq_topic
 from gantry.model.sysflag import PullSysFlag
 from gantry.model.topic import Perm, TopicConfig
 from gantry.remoting.aio.channel import REMARK_CHARS_MAX, Channel, Handler
@@ -290,7 +291,9 @@ class PullProcessor:
             raise RefusalError(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please! {FAQ}"
             )
-        if not topic.perm & Perm.READ:
+        # Dead letters wait for a person, and not for the next consumer: tools may read them, consumers may not.
+        is_tool = header.consumer_group == TOOLS_CONSUMER_GROUP and is_dlq_topic(header.topic)
+        if not topic.perm & Perm.READ and not is_tool:
             raise _forbidden(f"the topic[{header.topic}] pulling message is forbidden", ForbiddenType.TOPIC)
         if not 0 <= header.queue_id < topic.read_queue_nums:
             raise RefusalError(

@@ -1,6 +1,7 @@
 """Answers: the gateway's Starlette responses, and functions that make the common ones: values and problems."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -70,6 +71,29 @@ class Answer(Response):
             start["type"], body["type"] = "websocket.http.response.start", "websocket.http.response.body"
         await send(start)
         await send(body)
+
+
+class StreamedAnswer(Answer):
+    """A response whose body is written piece by piece, as fast as the caller takes it. Its length is unknown.
+
+    If the source fails after the first piece, the connection is closed before the last chunk, so the caller sees that
+    the answer is not whole.
+    """
+
+    def __init__(self, pieces: AsyncGenerator[bytes, None], headers: Headers) -> None:
+        super().__init__(200, b"", headers)
+        self._pieces = pieces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the head with the first piece, then the other pieces."""
+        async with aclosing(self._pieces) as pieces:
+            # The first piece comes before the head, so that an error of its source is still answered as a problem.
+            first = await anext(pieces, b"")
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await send({"type": "http.response.body", "body": first, "more_body": True})
+            async for piece in pieces:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
 
 
 def json_answer(value: Any, status: int = 200, *, etag: str | None = None) -> Answer:

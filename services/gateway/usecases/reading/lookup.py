@@ -104,6 +104,15 @@ class Lookup:
                 raise unasked from None
             raise
 
+    async def same_id(self, topic: str, message_id: str) -> list[StoredMessage]:
+        """Return all messages of a topic with a message id. Raises ProblemError (503) if a broker does not answer."""
+        asked = await self._query(topic, message_id, _SAME_ID_MAX, await self._homes(topic), unique=True)
+        if asked.failures:
+            raise asked.problem()
+        return [
+            message for message, _ in _messages(asked) if message.topic == topic and message.message_id == message_id
+        ]
+
     async def by_key(self, topic: str, key: str, *, limit: int) -> FoundMessages:
         """Return the messages of a topic that have a key, newest first. Raises ProblemError."""
         sets = await self._homes(topic)

@@ -1,0 +1,335 @@
+"""The redrive: a job that sends dead letters again, to their group alone or to their first topic.
+
+No letter is sent twice. A row in Postgres is written before a letter is sent and completed after it. If a gateway dies
+in between, the next one finds the row and searches the target topic for the message, which carries the letter's id.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+import msgspec
+
+from gantry.client.errors import Outcome, SendError
+from gantry.client.producer import Producer
+from gantry.model.message import Message
+from gantry.model.names import dlq_topic, retry_topic
+from gantry.model.propertyname import PropertyName
+from gantry.runtime.clock import Clock
+from services.gateway.db.jobs import Job
+from services.gateway.db.redrives import Begun, RedriveRepository
+from services.gateway.db.repositories import Actor
+from services.gateway.errors import UNKNOWN_MESSAGE, ProblemError
+from services.gateway.schemas.deadletters import RedriveRequest
+from services.gateway.usecases.deadletters.letters import DeadLetter, DeadLetters, LetterFilter, LetterRange
+from services.gateway.usecases.jobs.jobs import Jobs
+from services.gateway.usecases.jobs.runner import Work
+from services.gateway.usecases.metadata import Metadata
+from services.gateway.usecases.reading.lookup import Lookup
+
+REDRIVE: Final = "redrive"
+TO_RETRY: Final = "retry"
+SAMPLE_MAX: Final = 10
+DRY_RUN_SCANNED_MAX: Final = 10_000
+"""Letters that a dry run looks at. If there are more, it does not know how many are selected."""
+_BATCH: Final = 32
+_ROWS_KEPT: Final = timedelta(days=365)
+
+# Properties of the failed delivery. In a message that is sent again they would act a second time.
+_DROPPED: Final = frozenset(
+    {
+        PropertyName.DELAY,
+        PropertyName.REAL_TOPIC,
+        PropertyName.REAL_QID,
+        PropertyName.RETRY_TOPIC,
+        PropertyName.ORIGIN_MESSAGE_ID,
+        PropertyName.RECONSUME_TIME,
+        PropertyName.MAX_RECONSUME_TIMES,
+        PropertyName.DLQ_ORIGIN_TOPIC,
+        PropertyName.DLQ_ORIGIN_MESSAGE_ID,
+        PropertyName.TRAN_MSG,
+        PropertyName.PGROUP,
+        PropertyName.WAIT,
+        PropertyName.MIN_OFFSET,
+        PropertyName.MAX_OFFSET,
+        PropertyName.TRANSACTION_ID,
+        PropertyName.TRANSACTION_CHECK_TIMES,
+        PropertyName.TRAN_PREPARED_QUEUE_OFFSET,
+        PropertyName.CONSUME_START_TIME,
+        PropertyName.POP_CK,
+        PropertyName.FIRST_POP_TIME,
+        PropertyName.MSG_REGION,
+        PropertyName.TRACE_ON,
+        PropertyName.CLUSTER,
+        PropertyName.CRC32,
+        PropertyName.REDRIVEN_FROM,
+    }
+)
+_TIMER_PREFIX: Final = "TIMER_"
+
+
+class RedriveArguments(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The arguments of a redrive, as its job keeps them.
+
+    Attributes:
+        group: The group.
+        to: `retry`: the group alone gets the messages; `origin`: every group of their topic.
+        rate_per_s: Limit of messages a second.
+        ranges: Letters to look at. Letters that die later are not among them.
+        topic, tag: Topic and tag that a letter must have; None: any.
+    """
+
+    group: str
+    to: str
+    rate_per_s: int
+    ranges: list[LetterRange]
+    topic: str | None = None
+    tag: str | None = None
+
+    @property
+    def filter(self) -> LetterFilter:
+        """The letters to take of the ranges."""
+        return LetterFilter(topic=self.topic, tag=self.tag)
+
+    @property
+    def total(self) -> int | None:
+        """The number of letters, or None if it is unknown before they are read."""
+        if self.topic is not None or self.tag is not None:
+            return None
+        return sum(one.end - one.start for one in self.ranges)
+
+
+class RedrivePlace(msgspec.Struct, frozen=True):
+    """The place of a redrive: the index of a range, and the offset of its next letter."""
+
+    index: int = 0
+    offset: int | None = None
+
+
+class DryRun(msgspec.Struct, frozen=True):
+    """What a redrive would send.
+
+    Attributes:
+        selected: Number of letters; None if there are too many to look at.
+        sample: The first of them.
+    """
+
+    selected: int | None
+    sample: Sequence[DeadLetter]
+
+
+class Redrives:
+    """Plans redrives. The caller has checked the rights."""
+
+    def __init__(self, letters: DeadLetters, lookup: Lookup, metadata: Metadata, jobs: Jobs) -> None:
+        self._letters = letters
+        self._lookup = lookup
+        self._metadata = metadata
+        self._jobs = jobs
+
+    async def start(self, group: str, wanted: RedriveRequest, actor: Actor) -> Job:
+        """Queue a redrive.
+
+        Raises:
+            InvalidValueError: A value of the request is not valid.
+            ProblemError: 404: there is no such letter; 429: too many jobs; 503: Postgres or a broker is unavailable.
+        """
+        arguments = await self._plan(group, wanted)
+        return await self._jobs.create(REDRIVE, msgspec.to_builtins(arguments), actor)
+
+    async def try_out(self, group: str, wanted: RedriveRequest) -> DryRun:
+        """Return what a redrive would send. Raises as `start`."""
+        arguments = await self._plan(group, wanted)
+        selected, scanned = 0, 0
+        sample: list[DeadLetter] = []
+        for part in arguments.ranges:
+            offset = part.start
+            while offset < part.end:
+                piece = msgspec.structs.replace(part, start=offset)
+                letters, offset = await self._letters.read(group, piece, count_max=_BATCH)
+                matching = [letter for letter in letters if arguments.filter.matches(letter)]
+                unsent = await self._unsent(group, matching)
+                selected += len(unsent)
+                sample += unsent[: SAMPLE_MAX - len(sample)]
+                scanned += len(letters)
+                if scanned > DRY_RUN_SCANNED_MAX:
+                    return DryRun(None, sample)
+        return DryRun(selected, sample)
+
+    async def _unsent(self, group: str, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
+        if not letters:
+            return []
+        async with self._metadata.transaction() as session:
+            sent = await RedriveRepository(session).sent(group, [letter.record.stored_id for letter in letters])
+        return [letter for letter in letters if letter.record.stored_id not in sent]
+
+    async def _plan(self, group: str, wanted: RedriveRequest) -> RedriveArguments:
+        wanted.check()
+        if wanted.filter is None:
+            assert wanted.message_ids is not None
+            ranges = [await self._range_of(group, message_id) for message_id in dict.fromkeys(wanted.message_ids)]
+            return RedriveArguments(group, wanted.to, wanted.rate_per_s, ranges)
+        chosen = wanted.filter
+        from_ms, to_ms = chosen.times_ms()
+        ranges = await self._letters.ranges(group, LetterFilter(from_ms=from_ms, to_ms=to_ms))
+        return RedriveArguments(group, wanted.to, wanted.rate_per_s, ranges, topic=chosen.topic, tag=chosen.tag)
+
+    async def _range_of(self, group: str, message_id: str) -> LetterRange:
+        record, broker = await self._lookup.by_id(message_id, dlq_topic(group))
+        if record.topic != dlq_topic(group):
+            raise ProblemError(
+                UNKNOWN_MESSAGE,
+                f"message_ids: {message_id} is no dead letter of group {group}",
+                field="/message_ids",
+            )
+        return LetterRange(broker, record.queue_id, record.queue_offset, record.queue_offset + 1)
+
+
+class RedriveJob:
+    """The work of a redrive."""
+
+    name = REDRIVE
+
+    def __init__(
+        self, letters: DeadLetters, lookup: Lookup, producer: Producer, metadata: Metadata, *, clock: Clock
+    ) -> None:
+        self._letters = letters
+        self._lookup = lookup
+        self._producer = producer
+        self._metadata = metadata
+        self._clock = clock
+
+    async def run(self, work: Work) -> None:
+        """Send the letters, from the place that the job has reached. Raises ProblemError, ClientError."""
+        arguments = msgspec.convert(work.job.arguments, RedriveArguments)
+        place = msgspec.convert(work.job.progress or {}, RedrivePlace)
+        pace = _Pace(arguments.rate_per_s, self._clock)
+        done, failed = work.job.done, work.job.failed
+        for index in range(place.index, len(arguments.ranges)):
+            part = arguments.ranges[index]
+            offset = part.start if index != place.index or place.offset is None else place.offset
+            while offset < part.end:
+                piece = msgspec.structs.replace(part, start=offset)
+                letters, offset = await self._letters.read(arguments.group, piece, count_max=_BATCH)
+                wanted = [letter for letter in letters if arguments.filter.matches(letter)]
+                sent, refused = await self._send_all(work, arguments, wanted, pace)
+                done, failed = done + sent, failed + refused
+                reached = msgspec.to_builtins(RedrivePlace(index, offset))
+                await work.save(reached, done=done, failed=failed, total=arguments.total)
+        async with self._metadata.transaction() as session:
+            await RedriveRepository(session).delete_old(_ROWS_KEPT)
+
+    async def _send_all(
+        self, work: Work, arguments: RedriveArguments, letters: Sequence[DeadLetter], pace: "_Pace"
+    ) -> tuple[int, int]:
+        """Send letters that this job may send; return how many of them were sent, and how many can't be sent.
+
+        Letters that another job has sent are neither.
+        """
+        if not letters:
+            return 0, 0
+        group = arguments.group
+        async with self._metadata.transaction() as session:
+            begun = await RedriveRepository(session).begin(
+                group, [letter.record.stored_id for letter in letters], work.job.id
+            )
+        sent: list[str] = []
+        given_up: list[str] = []
+        done = 0
+        try:
+            for letter in letters:
+                stored_id = letter.record.stored_id
+                state = begun.get(stored_id)
+                if state is None:
+                    continue
+                done += 1
+                if state is Begun.SENT:
+                    continue
+                if state is Begun.UNCERTAIN and await self._was_sent(arguments, letter):
+                    sent.append(stored_id)
+                    continue
+                await pace.wait()
+                given_up.append(stored_id)
+                if await self._send(arguments, letter):
+                    sent.append(stored_id)
+                    given_up.pop()
+                else:
+                    done -= 1
+        except SendError as error:
+            if error.outcome is not Outcome.NOT_STORED:
+                given_up.clear()
+            raise
+        except BaseException:
+            # The send may have reached the broker.
+            given_up.clear()
+            raise
+        finally:
+            # A gateway that stops still writes what it knows. Otherwise the next one has to search for the messages.
+            await asyncio.shield(self._settle(group, sent, given_up))
+        return done, len(given_up)
+
+    async def _settle(self, group: str, sent: Sequence[str], given_up: Sequence[str]) -> None:
+        if not sent and not given_up:
+            return
+        async with self._metadata.transaction() as session:
+            repository = RedriveRepository(session)
+            await repository.finish(group, sent)
+            await repository.give_up(group, given_up)
+
+    async def _send(self, arguments: RedriveArguments, letter: DeadLetter) -> bool:
+        """Send one letter; return False if it can never be sent. Raises SendError if it may be sent later."""
+        message = message_of(letter, group=arguments.group, to=arguments.to)
+        if message is None:
+            return False
+        key = message.properties.get(PropertyName.SHARDING_KEY) if arguments.to != TO_RETRY else None
+        try:
+            await self._producer.send(message, ordering_key=key)
+        except SendError as error:
+            if error.outcome is Outcome.NOT_STORED and not error.retryable:
+                return False
+            raise
+        return True
+
+    async def _was_sent(self, arguments: RedriveArguments, letter: DeadLetter) -> bool:
+        """Return whether the target topic has the message of a letter."""
+        message = message_of(letter, group=arguments.group, to=arguments.to)
+        if message is None or message.unique_key is None:
+            return False
+        stored = await self._lookup.same_id(message.topic, message.unique_key)
+        return any(record.properties.get(PropertyName.REDRIVEN_FROM) == letter.record.stored_id for record in stored)
+
+
+class _Pace:
+    """Waits so that at most a number of messages a second are sent."""
+
+    def __init__(self, rate_per_s: int, clock: Clock) -> None:
+        self._each_ms = 1_000 / rate_per_s
+        self._clock = clock
+        self._next_ms = float(clock.monotonic_ms())
+
+    async def wait(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if self._next_ms > now_ms:
+            await asyncio.sleep((self._next_ms - now_ms) / 1_000)
+        self._next_ms = max(self._next_ms, now_ms) + self._each_ms
+
+
+def message_of(letter: DeadLetter, *, group: str, to: str) -> Message | None:
+    """Return the message that is sent again for a letter, or None if the letter does not say its topic. Pure.
+
+    It keeps the message id, tag, keys and the properties of the application, and it carries the letter's id.
+    """
+    topic = letter.origin_topic
+    if topic is None:
+        return None
+    properties: dict[str, Any] = {
+        name: value
+        for name, value in letter.record.properties.items()
+        if name not in _DROPPED and not name.startswith(_TIMER_PREFIX)
+    }
+    properties[PropertyName.REDRIVEN_FROM] = letter.record.stored_id
+    if to == TO_RETRY:
+        properties[PropertyName.RETRY_TOPIC] = topic
+        topic = retry_topic(group)
+    return Message(topic, letter.message.body, properties, letter.record.flag)

@@ -1,0 +1,234 @@
+"""Dead letters over HTTP against real brokers: listed, exported, and sent again once."""
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from gantry.client.admin import Admin
+from gantry.client.engine import ClientEngine
+from gantry.client.producer import Producer
+from gantry.client.settings import ClientSettings
+from gantry.model.message import Message, MessageQueue
+from gantry.model.names import dlq_topic
+from gantry.model.propertyname import PropertyName
+from gantry.model.topic import Perm, TopicConfig
+from gantry.runtime.clock import SystemClock
+from gantry.runtime.rng import Rng
+from spark.postgres import connect
+from tests.support.stack import Stack
+
+BROKERS = ("broker-a", "broker-b")
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    with Stack(brokers=2) as running:
+        yield running
+
+
+@pytest.fixture
+def http(stack: Stack) -> Iterator[httpx.Client]:
+    with stack.http() as client:
+        yield client
+
+
+class Group:
+    """A group of its own for a test, with a topic and with dead letters, in turn on both brokers."""
+
+    def __init__(self, stack: Stack, http: httpx.Client, name: str, letters: int) -> None:
+        self.name, self.topic = name, f"{name}-topic"
+        self.path = f"/v1/groups/{name}/dead-letters"
+        self.http = http
+        assert http.put(f"/v1/groups/{name}", json={}).status_code == 201
+        assert http.put(f"/v1/topics/{self.topic}", json={"read_queues": 1, "write_queues": 1}).status_code == 201
+        self.ids = asyncio.run(self._bury(stack, letters))
+
+    async def _bury(self, stack: Stack, count: int) -> list[str]:
+        settings = ClientSettings(namesrv=tuple(stack.facts["namesrv"]))
+        engine = ClientEngine(settings, clock=SystemClock(), rng=Rng())
+        await engine.start()
+        try:
+            config = TopicConfig(dlq_topic(self.name), read_queue_nums=1, write_queue_nums=1, perm=Perm.WRITE)
+            await Admin(engine).create_topic(config)
+            retry = TopicConfig(f"%RETRY%{self.name}", read_queue_nums=1, write_queue_nums=1)
+            await Admin(engine).create_topic(retry)
+            producer = Producer(engine, "bury")
+            ids = []
+            for number in range(count):
+                properties = {
+                    PropertyName.TAGS: "even" if number % 2 == 0 else "odd",
+                    PropertyName.RETRY_TOPIC: self.topic,
+                    PropertyName.ORIGIN_MESSAGE_ID: f"origin-{number}",
+                    "number": str(number),
+                }
+                queue = MessageQueue(dlq_topic(self.name), BROKERS[number % 2], 0)
+                sent = await producer.send(Message(queue.topic, b"letter %d" % number, properties), queue=queue)
+                ids.append(sent.message_id)
+            return ids
+        finally:
+            await engine.stop()
+
+    def page(self, **params: Any) -> dict[str, Any]:
+        answer = self.http.get(self.path, params=params)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def redrive(self, **request: Any) -> dict[str, Any]:
+        answer = self.http.post(f"{self.path}:redrive", json=request)
+        assert answer.status_code == (200 if request.get("dry_run") else 202), answer.text
+        return answer.json()
+
+    def redriven(self, **request: Any) -> dict[str, Any]:
+        """Start a redrive and return its job at the end."""
+        job = self.redrive(**request)
+        deadline = time.monotonic() + 30
+        while job["ended_at"] is None:
+            assert time.monotonic() < deadline, job
+            time.sleep(0.05)
+            job = self.http.get(f"/v1/jobs/{job['job']}").json()
+        return job
+
+    def messages(self, topic: str) -> list[dict[str, Any]]:
+        found = []
+        for queue in self.http.get(f"/v1/topics/{topic.replace('%', '%25')}/queues").json()["items"]:
+            path = f"/v1/topics/{topic.replace('%', '%25')}/queues/{queue['broker']}/{queue['queue_id']}/messages"
+            found += self.http.get(
+                path, params={"offset": queue["min_offset"] or "0", "limit": 1000, "system": "true"}
+            ).json()["messages"]
+        return found
+
+
+def numbers(letters: list[dict[str, Any]]) -> list[int]:
+    return [int(letter["properties"]["number"]) for letter in letters]
+
+
+def test_letters_are_listed_newest_first_from_all_brokers(stack, http):
+    group = Group(stack, http, "listed", 45)
+    first = group.page(limit=20)
+    letter = first["items"][0]
+    assert (letter["body"], letter["topic"], letter["tag"]) == ("letter 44", "%DLQ%listed", "even")
+    assert letter["origin"] == {"topic": "listed-topic", "message_id": "origin-44"}
+    assert (letter["dead_at"], letter["redriven_at"], letter["attempts"]) == (letter["stored_at"], None, 0)
+    found, cursor = numbers(first["items"]), first["next_cursor"]
+    while cursor is not None:
+        page = group.page(limit=20, cursor=cursor)
+        found, cursor = found + numbers(page["items"]), page["next_cursor"]
+    assert found == [*reversed(range(45))]
+    odd = group.page(limit=100, tag="odd")
+    assert numbers(odd["items"]) == [*reversed(range(1, 45, 2))]
+    assert group.page(topic="other")["items"] == []
+    middle = group.page(limit=1, cursor=first["next_cursor"])["items"][0]["dead_at"]
+    assert set(numbers(group.page(limit=100, **{"from": middle})["items"])) >= set(range(24, 45))
+    assert all(number <= 24 for number in numbers(group.page(limit=100, to=middle)["items"]))
+
+
+def test_an_export_has_one_letter_a_line(stack, http):
+    group = Group(stack, http, "exported", 70)
+    answer = http.get(f"{group.path}:export", params={"format": "ndjson"})
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "application/x-ndjson")
+    letters = [json.loads(line) for line in answer.text.splitlines()]
+    assert numbers(letters) == [*range(0, 70, 2), *range(1, 70, 2)]
+    assert numbers([json.loads(line) for line in http.get(f"{group.path}:export?tag=odd").text.splitlines()]) == [
+        *range(1, 70, 2)
+    ]
+    empty = Group(stack, http, "unharmed", 0)
+    assert http.get(f"{empty.path}:export").text == ""
+    assert empty.page() == {"items": [], "next_cursor": None}
+
+
+def test_a_letter_that_is_redriven_twice_is_sent_once(stack, http):
+    group = Group(stack, http, "redriven", 40)
+    tried = group.redrive(filter={"tag": "even"}, dry_run=True)
+    assert (tried["selected"], len(tried["sample"])) == (20, 10)
+    assert group.messages("%RETRY%redriven") == []
+    job = group.redriven(filter={"tag": "even"}, rate_per_s=1000)
+    assert (job["state"], job["done"], job["failed"], job["error"]) == ("done", 20, 0, None)
+    assert group.redrive(filter={"tag": "even"}, dry_run=True)["selected"] == 0
+    again = group.redriven(filter={}, rate_per_s=1000)
+    assert (again["state"], again["done"], again["total"]) == ("done", 20, 40)
+    sent = group.messages("%RETRY%redriven")
+    assert sorted(numbers(sent)) == [*range(40)]
+    assert {message["message_id"] for message in sent} == set(group.ids)
+    system = sent[0]["system_properties"]
+    assert system[PropertyName.RETRY_TOPIC] == group.topic
+    assert PropertyName.ORIGIN_MESSAGE_ID not in system
+    assert all(letter["redriven_at"] is not None for letter in group.page(limit=100)["items"])
+    assert group.messages(group.topic) == []
+
+
+def test_letters_named_by_id_go_back_to_their_topic(stack, http):
+    group = Group(stack, http, "named", 5)
+    stored_id = group.page(limit=1)["items"][0]["stored_id"]
+    job = group.redriven(message_ids=[group.ids[1], stored_id, group.ids[1]], to="origin")
+    assert (job["state"], job["done"], job["total"]) == ("done", 2, 2)
+    assert sorted(numbers(group.messages(group.topic))) == [1, 4]
+    unknown = http.post(f"{group.path}:redrive", json={"message_ids": ["7F" * 16]})
+    assert (unknown.status_code, unknown.json()["type"].rpartition("/")[2]) == (404, "unknown-message")
+
+
+def test_the_pace_is_kept_and_a_cancelled_redrive_stops(stack, http):
+    group = Group(stack, http, "paced", 30)
+    began = time.monotonic()
+    job = group.redrive(filter={}, rate_per_s=5)
+    # The first batch takes 6 s; it is cancelled within.
+    time.sleep(1.0)
+    assert http.post(f"/v1/jobs/{job['job']}:cancel").json()["cancel_requested"] is True
+    while (job := http.get(f"/v1/jobs/{job['job']}").json())["ended_at"] is None:
+        assert time.monotonic() - began < 20
+        time.sleep(0.05)
+    assert job["state"] == "cancelled"
+    sent = len(group.messages("%RETRY%paced"))
+    assert 2 <= sent <= 5 * (time.monotonic() - began) + 1
+    rest = group.redriven(filter={}, rate_per_s=1000)
+    assert rest["state"] == "done"
+    assert sorted(numbers(group.messages("%RETRY%paced"))) == [*range(30)]
+
+
+def test_a_letter_whose_outcome_is_unknown_is_searched_for_before_it_is_sent(stack, http):
+    group = Group(stack, http, "uncertain", 6)
+    group.redriven(message_ids=group.ids[:3], rate_per_s=1000)
+    # As if the gateway had died after it sent the first three, and before it began with the others.
+    with connect(stack.facts["postgres"], application="gantry-test") as connection:
+        connection.execute("UPDATE dead_letter_redrives SET sent_at = NULL WHERE group_name = 'uncertain'")
+    job = group.redriven(filter={}, rate_per_s=1000)
+    assert (job["state"], job["done"]) == ("done", 6)
+    assert sorted(numbers(group.messages("%RETRY%uncertain"))) == [*range(6)]
+
+
+@pytest.mark.parametrize(
+    ("request_body", "field"),
+    [
+        ({}, "/message_ids"),
+        ({"message_ids": ["x"], "filter": {}}, "/message_ids"),
+        ({"message_ids": []}, "/message_ids"),
+        ({"filter": {"colour": "red"}}, "/filter/colour"),
+        ({"filter": {}, "to": "nowhere"}, "/to"),
+        ({"filter": {}, "rate_per_s": 0}, "/rate_per_s"),
+        ({"filter": {"from": "2026-01-02T00:00:00Z", "to": "2026-01-01T00:00:00Z"}}, "/filter/to"),
+    ],
+)
+def test_a_redrive_that_makes_no_sense_is_refused(stack, http, request_body, field):
+    http.put("/v1/groups/refused", json={})
+    answer = http.post("/v1/groups/refused/dead-letters:redrive", json=request_body)
+    assert (answer.status_code, answer.json()["field"]) == (400, field), answer.text
+
+
+def test_rights(stack, http):
+    group = Group(stack, http, "guarded", 2)
+    made = http.post("/v1/keys", json={"name": "t", "rights": {"consume": {"topics": ["x"], "groups": ["guarded"]}}})
+    headers = {"Authorization": f"Bearer {made.json()['key']}"}
+    with httpx.Client(base_url=stack.facts["http"], headers=headers, trust_env=False) as other:
+        assert other.get(group.path).json()["items"] == []
+        assert other.get("/v1/groups/listed/dead-letters").status_code == 403
+        assert other.post(f"{group.path}:redrive", json={"filter": {}}).status_code == 403
+        job = group.redriven(filter={})
+        assert other.get(f"/v1/jobs/{job['job']}").status_code == 404
+        assert other.get("/v1/jobs").json()["items"] == []
+    assert http.get("/v1/groups/nobody/dead-letters").status_code == 404
+    listed = http.get("/v1/jobs", params={"kind": "redrive", "state": "done", "limit": 1}).json()["items"]
+    assert listed[0]["job"] == job["job"]
