@@ -30,6 +30,8 @@ COMMAND_GROUPS = {
     "offset": "gantry.cli.offset",
     "key": "gantry.cli.key",
     "report": "gantry.cli.report",
+    "dlq": "gantry.cli.dlq",
+    "job": "gantry.cli.job",
     "alert": "gantry.cli.alert",
     "webhook": "gantry.cli.webhook",
     "store": "gantry.cli.store",

@@ -60,6 +60,16 @@ class Remote:
         except GantryError as error:
             fail(str(error))
 
+    def stream(self, path: str, *, query: Mapping[str, Any]) -> Iterator[bytes]:
+        """Yield the bytes of an answer that has no limit, as they come."""
+        params = {name: _parameter(value) for name, value in query.items()}
+        try:
+            yield from self._client.stream(Call("GET", path, lambda content, _: content, params=params))
+        except GantryProblem as error:
+            fail(refusal(error.problem))
+        except GantryError as error:
+            fail(str(error))
+
     def items(self, path: str, *, query: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
         """Yield every item of a list, page by page."""
         cursor: str | None = None

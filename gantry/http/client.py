@@ -1,7 +1,8 @@
 """The REST client: every call of the API as a blocking method."""
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -106,21 +107,36 @@ class GantryClient:
 
     def run(self, call: Call[T]) -> T:
         """Run a call of `gantry.http.calls`, `alertcalls` or `reportcalls`, and return its decoded answer."""
+        with self._explained(call):
+            answer = self._http.request(**self._request(call))
+        return read_answer(call, answer.status_code, answer.headers, answer.content)
+
+    def stream(self, call: Call[Any]) -> Iterator[bytes]:
+        """Run a call whose answer has no limit, such as an export, and yield the bytes of its body as they come."""
+        with self._explained(call), self._http.stream(**self._request(call)) as answer:
+            if answer.is_error:
+                read_answer(call, answer.status_code, answer.headers, answer.read())
+            yield from answer.iter_bytes()
+
+    def _request(self, call: Call[Any]) -> dict[str, Any]:
+        return {
+            "method": call.method,
+            "url": call.path,
+            "params": call.params or None,
+            "content": call.content,
+            "headers": call.headers,
+            "timeout": self._timeout_s + call.wait_ms / 1_000,
+        }
+
+    @contextmanager
+    def _explained(self, call: Call[Any]) -> Iterator[None]:
         try:
-            answer = self._http.request(
-                call.method,
-                call.path,
-                params=call.params or None,
-                content=call.content,
-                headers=call.headers,
-                timeout=self._timeout_s + call.wait_ms / 1_000,
-            )
+            yield
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
             raise GantryConnectionError(f"{self.base_url} can't be reached: {error}", outcome=NOT_STORED) from error
         except httpx.TransportError as error:
             detail = f"{call.method} {call.path}: no whole answer: {type(error).__name__} {error}".rstrip()
             raise GantryConnectionError(detail, outcome=UNKNOWN) from error
-        return read_answer(call, answer.status_code, answer.headers, answer.content)
 
     def list_topics(self, *, system: bool = False) -> list[Topic]:
         """Return all topics that the key may see, sorted by name; with `system`, system topics too."""

@@ -20,10 +20,10 @@ _ROW: Final = DEAD_LETTER_REDRIVES.c
 
 
 class Begun(enum.Enum):
-    """What a job knows about a letter that it is to send."""
+    """The knowledge of a job about a letter that it is to send."""
 
     NEW = "new"
-    """Nobody has sent it."""
+    """No job has sent it."""
     UNCERTAIN = "uncertain"
     """A gateway began to send it and has not written the outcome."""
     SENT = "sent"

@@ -108,7 +108,7 @@ class RedrivePlace(msgspec.Struct, frozen=True):
 
 
 class DryRun(msgspec.Struct, frozen=True):
-    """What a redrive would send.
+    """The letters that a redrive would send.
 
     Attributes:
         selected: Number of letters; None if there are too many to look at.
@@ -235,47 +235,40 @@ class RedriveJob:
                 group, [letter.record.stored_id for letter in letters], work.job.id
             )
         sent: list[str] = []
-        given_up: list[str] = []
+        refused: list[str] = []
         done = 0
+        stored_id = ""
         try:
             for letter in letters:
                 stored_id = letter.record.stored_id
                 state = begun.get(stored_id)
                 if state is None:
                     continue
+                if state is not Begun.SENT and not (
+                    state is Begun.UNCERTAIN and await self._was_sent(arguments, letter)
+                ):
+                    await pace.wait()
+                    if not await self._send(arguments, letter):
+                        refused.append(stored_id)
+                        continue
+                sent.append(stored_id)
                 done += 1
-                if state is Begun.SENT:
-                    continue
-                if state is Begun.UNCERTAIN and await self._was_sent(arguments, letter):
-                    sent.append(stored_id)
-                    continue
-                await pace.wait()
-                given_up.append(stored_id)
-                if await self._send(arguments, letter):
-                    sent.append(stored_id)
-                    given_up.pop()
-                else:
-                    done -= 1
         except SendError as error:
-            if error.outcome is not Outcome.NOT_STORED:
-                given_up.clear()
-            raise
-        except BaseException:
-            # The send may have reached the broker.
-            given_up.clear()
+            if error.outcome is Outcome.NOT_STORED:
+                refused.append(stored_id)
             raise
         finally:
             # A gateway that stops still writes what it knows. Otherwise the next one has to search for the messages.
-            await asyncio.shield(self._settle(group, sent, given_up))
-        return done, len(given_up)
+            await asyncio.shield(self._settle(group, sent, refused))
+        return done, len(refused)
 
-    async def _settle(self, group: str, sent: Sequence[str], given_up: Sequence[str]) -> None:
-        if not sent and not given_up:
+    async def _settle(self, group: str, sent: Sequence[str], refused: Sequence[str]) -> None:
+        if not sent and not refused:
             return
         async with self._metadata.transaction() as session:
             repository = RedriveRepository(session)
             await repository.finish(group, sent)
-            await repository.give_up(group, given_up)
+            await repository.give_up(group, refused)
 
     async def _send(self, arguments: RedriveArguments, letter: DeadLetter) -> bool:
         """Send one letter; return False if it can never be sent. Raises SendError if it may be sent later."""
