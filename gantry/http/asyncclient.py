@@ -1,7 +1,7 @@
 """The REST client for asyncio: every call of the API as a coroutine."""
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -11,7 +11,7 @@ import httpx
 from gantry.http import alertcalls, calls, reportcalls
 from gantry.http.alertresults import Alert, AlertEvent, Delivery, Objective, Webhook
 from gantry.http.call import Call, Page, Paged, read_answer
-from gantry.http.errors import NOT_STORED, UNKNOWN, GantryConnectionError
+from gantry.http.exchange import explained, request_of
 from gantry.http.proxies import follows_proxies
 from gantry.http.reportresults import BacklogRows, LagHistory, LagRows, Report, ReportRun, Throughput
 from gantry.http.results import (
@@ -102,21 +102,18 @@ class AsyncGantryClient:
 
     async def run(self, call: Call[T]) -> T:
         """Run a call of `gantry.http.calls`, `alertcalls` or `reportcalls`, and return its decoded answer."""
-        try:
-            answer = await self._http.request(
-                call.method,
-                call.path,
-                params=call.params or None,
-                content=call.content,
-                headers=call.headers,
-                timeout=self._timeout_s + call.wait_ms / 1_000,
-            )
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-            raise GantryConnectionError(f"{self.base_url} can't be reached: {error}", outcome=NOT_STORED) from error
-        except httpx.TransportError as error:
-            detail = f"{call.method} {call.path}: no whole answer: {type(error).__name__} {error}".rstrip()
-            raise GantryConnectionError(detail, outcome=UNKNOWN) from error
+        with explained(call, self.base_url):
+            answer = await self._http.request(**request_of(call, self._timeout_s))
         return read_answer(call, answer.status_code, answer.headers, answer.content)
+
+    async def stream(self, call: Call[Any]) -> AsyncIterator[bytes]:
+        """Run a call whose answer has no limit, such as an export, and yield the bytes of its body as they come."""
+        with explained(call, self.base_url):
+            async with self._http.stream(**request_of(call, self._timeout_s)) as answer:
+                if answer.is_error:
+                    read_answer(call, answer.status_code, answer.headers, await answer.aread())
+                async for piece in answer.aiter_bytes():
+                    yield piece
 
     async def list_topics(self, *, system: bool = False) -> list[Topic]:
         """Return all topics that the key may see, sorted by name; with `system`, system topics too."""

@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -12,7 +11,7 @@ import httpx
 from gantry.http import alertcalls, calls, reportcalls
 from gantry.http.alertresults import Alert, AlertEvent, Delivery, Objective, Webhook
 from gantry.http.call import Call, Page, Paged, read_answer
-from gantry.http.errors import NOT_STORED, UNKNOWN, GantryConnectionError
+from gantry.http.exchange import explained, request_of
 from gantry.http.proxies import follows_proxies
 from gantry.http.reportresults import BacklogRows, LagHistory, LagRows, Report, ReportRun, Throughput
 from gantry.http.results import (
@@ -107,36 +106,16 @@ class GantryClient:
 
     def run(self, call: Call[T]) -> T:
         """Run a call of `gantry.http.calls`, `alertcalls` or `reportcalls`, and return its decoded answer."""
-        with self._explained(call):
-            answer = self._http.request(**self._request(call))
+        with explained(call, self.base_url):
+            answer = self._http.request(**request_of(call, self._timeout_s))
         return read_answer(call, answer.status_code, answer.headers, answer.content)
 
     def stream(self, call: Call[Any]) -> Iterator[bytes]:
         """Run a call whose answer has no limit, such as an export, and yield the bytes of its body as they come."""
-        with self._explained(call), self._http.stream(**self._request(call)) as answer:
+        with explained(call, self.base_url), self._http.stream(**request_of(call, self._timeout_s)) as answer:
             if answer.is_error:
                 read_answer(call, answer.status_code, answer.headers, answer.read())
             yield from answer.iter_bytes()
-
-    def _request(self, call: Call[Any]) -> dict[str, Any]:
-        return {
-            "method": call.method,
-            "url": call.path,
-            "params": call.params or None,
-            "content": call.content,
-            "headers": call.headers,
-            "timeout": self._timeout_s + call.wait_ms / 1_000,
-        }
-
-    @contextmanager
-    def _explained(self, call: Call[Any]) -> Iterator[None]:
-        try:
-            yield
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-            raise GantryConnectionError(f"{self.base_url} can't be reached: {error}", outcome=NOT_STORED) from error
-        except httpx.TransportError as error:
-            detail = f"{call.method} {call.path}: no whole answer: {type(error).__name__} {error}".rstrip()
-            raise GantryConnectionError(detail, outcome=UNKNOWN) from error
 
     def list_topics(self, *, system: bool = False) -> list[Topic]:
         """Return all topics that the key may see, sorted by name; with `system`, system topics too."""

@@ -65,7 +65,14 @@ CONFIG = SchemathesisConfig.from_dict(
                     "include-operation-id": name,
                     "checks": {"positive_data_acceptance": {"expected-statuses": ["2xx", 400]}},
                 }
-                for name in ("startReportRun", "listThroughput", "readLagHistory")
+                for name in (
+                    "startReportRun",
+                    "listThroughput",
+                    "readLagHistory",
+                    "listDeadLetters",
+                    "exportDeadLetters",
+                    "redriveDeadLetters",
+                )
             ),
             *(
                 # Random conditions are never met, and the gateway checks them before it reads the body.

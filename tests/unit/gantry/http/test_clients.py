@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from gantry.http import AsyncGantryClient, GantryClient, GantryConnectionError, GantryProblem, GantryProtocolError
+from gantry.http.call import Call
 from gantry.http.results import OffsetCommit, OutgoingMessage, Rights
 from tests.unit.gantry.http.alertfacts import ALERT, ALERT_EVENT, DELIVERY, OBJECTIVE, WEBHOOK
 
@@ -180,7 +181,24 @@ def test_both_clients_have_the_same_calls() -> None:
         }
 
     assert signatures(GantryClient) == signatures(AsyncGantryClient)
-    assert {call[0] for call in CALLS} | {"run", "close"} == set(signatures(GantryClient))
+    assert {call[0] for call in CALLS} | {"run", "stream", "close"} == set(signatures(GantryClient))
+
+
+LINES: Call[bytes] = Call("GET", "/v1/groups/G/dead-letters:export", lambda content, _: content)
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_an_answer_without_a_limit_is_yielded_in_pieces(kind: str) -> None:
+    async def stream(handler: Callable[[httpx.Request], httpx.Response]) -> list[bytes]:
+        if kind == "sync":
+            with sync_client(handler) as client:
+                return list(client.stream(LINES))
+        async with AsyncGantryClient("http://gateway", "key", transport=httpx.MockTransport(handler)) as client:
+            return [piece async for piece in client.stream(LINES)]
+
+    assert b"".join(await stream(lambda request: httpx.Response(200, content=b"1\n2\n"))) == b"1\n2\n"
+    with pytest.raises(GantryProblem, match="404"):
+        await stream(lambda request: httpx.Response(404))
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
