@@ -61,6 +61,7 @@ def job_routes(jobs: Jobs, kinds: Collection[str]) -> list[Operation]:
 
     return [
         Operation("GET", "/v1/jobs", page, frozenset({"cursor", "kind", "limit", "state"})),
-        Operation("GET", "/v1/jobs/{job}", show),
+        # Before the path of a job, which matches this one, too: OPTIONS takes the methods of the first match.
         Operation("POST", "/v1/jobs/{job}:cancel", cancel),
+        Operation("GET", "/v1/jobs/{job}", show),
     ]

@@ -20,7 +20,7 @@ from gantry.runtime.clock import Clock
 from services.gateway.db.jobs import Job
 from services.gateway.db.redrives import Begun, RedriveRepository
 from services.gateway.db.repositories import Actor
-from services.gateway.errors import UNKNOWN_MESSAGE, ProblemError
+from services.gateway.errors import UNKNOWN_MESSAGE, UNKNOWN_TOPIC, ProblemError
 from services.gateway.schemas.deadletters import RedriveRequest
 from services.gateway.usecases.deadletters.letters import DeadLetter, DeadLetters, LetterFilter, LetterRange
 from services.gateway.usecases.jobs.jobs import Jobs
@@ -176,14 +176,22 @@ class Redrives:
         return RedriveArguments(group, wanted.to, wanted.rate_per_s, ranges, topic=chosen.topic, tag=chosen.tag)
 
     async def _range_of(self, group: str, message_id: str) -> LetterRange:
-        record, broker = await self._lookup.by_id(message_id, dlq_topic(group))
-        if record.topic != dlq_topic(group):
-            raise ProblemError(
-                UNKNOWN_MESSAGE,
-                f"message_ids: {message_id} is no dead letter of group {group}",
-                field="/message_ids",
-            )
+        topic = dlq_topic(group)
+        try:
+            record, broker = await self._lookup.by_id(message_id, topic)
+        except ProblemError as error:
+            if error.kind not in (UNKNOWN_TOPIC, UNKNOWN_MESSAGE):
+                raise
+            raise _no_letter(group, message_id) from None
+        if record.topic != topic:
+            raise _no_letter(group, message_id)
         return LetterRange(broker, record.queue_id, record.queue_offset, record.queue_offset + 1)
+
+
+def _no_letter(group: str, message_id: str) -> ProblemError:
+    return ProblemError(
+        UNKNOWN_MESSAGE, f"message_ids: group {group} has no dead letter {message_id!r}", field="/message_ids"
+    )
 
 
 class RedriveJob:
