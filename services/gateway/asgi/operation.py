@@ -20,6 +20,7 @@ from services.gateway.limits import UNSENT_BYTES_FREE
 Endpoint = Callable[[Call], Awaitable[Answer]]
 
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
+_CONVERTOR: Final = re.compile(r":\w+\}")
 
 
 class Operation(Route):
@@ -27,7 +28,8 @@ class Operation(Route):
 
     Attributes:
         method: HTTP method.
-        path: Template of the path as the contract has it, `/v1/topics/{topic}`.
+        path: Template of the path as the contract has it, `/v1/topics/{topic}`. The constructor also takes parameters with
+            a convertor of paths.py, `{job:id}`.
         query: Names of the query parameters; any other is rejected.
         is_public: Whether the operation needs no key.
         is_send: Whether its problems carry an outcome.
@@ -48,7 +50,7 @@ class Operation(Route):
         is_bare: bool = False,
     ) -> None:
         super().__init__(_PARAMETER.sub(r"{\1:segment}", path), endpoint, methods=[method])
-        self.path = path
+        self.path = _CONVERTOR.sub("}", path)
         self.method = method
         self.query = query
         self.is_public = is_public

@@ -34,8 +34,15 @@ class SegmentConvertor(Convertor[str]):
         return value.replace("%", "%25").replace("/", "%2F").replace("\n", "%0A")
 
 
+class IdConvertor(SegmentConvertor):
+    """A path parameter without a colon, which may follow it: `/v1/jobs/{job:id}` is not `/v1/jobs/{job:id}:cancel`."""
+
+    regex = "[^/:]+"
+
+
 _SEGMENT: Final = SegmentConvertor()
 register_url_convertor("segment", _SEGMENT)
+register_url_convertor("id", IdConvertor())
 
 
 def routing_path(raw_path: bytes) -> str:

@@ -16,8 +16,8 @@ from services.gateway.asgi.operation import Operation
 from services.gateway.asgi.query import limit_of
 from services.gateway.asgi.writing import AnswerWriter
 from services.gateway.core import Core, Feature
-from services.gateway.db.repositories import Actor
 from services.gateway.errors import invalid
+from services.gateway.features.actor import actor_of
 from services.gateway.schemas.deadletters import RedriveRequest
 from services.gateway.schemas.times import parse_time_ms
 from services.gateway.usecases.deadletters.letters import DeadLetters, LetterFilter
@@ -92,7 +92,7 @@ def dead_letter_routes(
         await require_group(group)
         if wanted.dry_run:
             return json_answer(dry_run_view(await redrives.try_out(group, wanted)))
-        job = await redrives.start(group, wanted, Actor(call.principal.key_id, call.request_id))
+        job = await redrives.start(group, wanted, actor_of(call))
         answer = json_answer(job_view(job), 202)
         answer.raw_headers.append((b"location", f"/v1/jobs/{job.id}".encode("ascii")))
         return answer

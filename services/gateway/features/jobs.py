@@ -9,7 +9,7 @@ from services.gateway.asgi.query import limit_of
 from services.gateway.core import Core, Feature
 from services.gateway.db.jobs import STATES, Job
 from services.gateway.errors import UNKNOWN_JOB, ProblemError, invalid
-from services.gateway.features.keys import actor_of
+from services.gateway.features.actor import actor_of
 from services.gateway.usecases.jobs.jobs import Jobs
 from services.gateway.usecases.jobs.runner import JobRunner
 from services.gateway.views.jobs import job_view
@@ -61,7 +61,6 @@ def job_routes(jobs: Jobs, kinds: Collection[str]) -> list[Operation]:
 
     return [
         Operation("GET", "/v1/jobs", page, frozenset({"cursor", "kind", "limit", "state"})),
-        # Before the path of a job, which matches this one, too: OPTIONS takes the methods of the first match.
-        Operation("POST", "/v1/jobs/{job}:cancel", cancel),
-        Operation("GET", "/v1/jobs/{job}", show),
+        Operation("GET", "/v1/jobs/{job:id}", show),
+        Operation("POST", "/v1/jobs/{job:id}:cancel", cancel),
     ]

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
 
 from gantry.runtime.clock import Clock
-from gantry.runtime.tasks import TaskBag, wait_for_event
+from gantry.runtime.tasks import TaskSet, wait_for_event
 from gantry.runtime.telemetry import logger
 from services.gateway.db.jobs import CANCELLED, DONE, FAILED, Job, JobRepository
 from services.gateway.errors import INTERNAL, ProblemError, problem_of
@@ -156,7 +156,7 @@ class JobRunner:
         """Run jobs until cancelled. Return at once if the gateway has no Postgres."""
         if self._metadata.database is None:
             return
-        running = TaskBag("jobs", self._work_failed)
+        running = TaskSet("jobs", self._work_failed)
         try:
             while True:
                 pause_s = await self._start_due(running)
@@ -166,7 +166,7 @@ class JobRunner:
         finally:
             await running.cancel()
 
-    async def _start_due(self, running: TaskBag) -> float:
+    async def _start_due(self, running: TaskSet) -> float:
         """Claim and start due jobs; return the pause before the next call, in s."""
         try:
             await self._tidy()
