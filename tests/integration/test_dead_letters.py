@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -232,3 +234,30 @@ def test_rights(stack, http):
     assert http.get("/v1/groups/nobody/dead-letters").status_code == 404
     listed = http.get("/v1/jobs", params={"kind": "redrive", "state": "done", "limit": 1}).json()["items"]
     assert listed[0]["job"] == job["job"]
+
+
+def test_the_command_line_lists_exports_and_redrives(stack, http, tmp_path):
+    group = Group(stack, http, "typed", 7)
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "gantry.cli", *words, "--data", str(stack.directory)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    listed = json.loads(run("dlq", "list", "typed", "--limit", "3", "--json").stdout)
+    assert numbers(listed) == [6, 5, 4]
+    assert "typed-topic" in run("dlq", "list", "typed").stdout
+    assert json.loads(run("dlq", "show", "typed", group.ids[2], "--json").stdout)["body"] == "letter 2"
+    assert run("dlq", "export", "typed", "-o", str(tmp_path / "letters")).returncode == 0
+    assert len((tmp_path / "letters").read_text().splitlines()) == 7
+    assert run("dlq", "redrive", "typed").returncode == 2
+    assert "7 letters would be sent" in run("dlq", "redrive", "typed", "--all", "--dry-run").stdout
+    job = json.loads(run("dlq", "redrive", "typed", group.ids[0], "--wait", "--json").stdout)
+    assert (job["state"], job["done"]) == ("done", 1)
+    assert json.loads(run("job", "show", job["job"], "--json").stdout)["arguments"]["group"] == "typed"
+    assert job["job"] in run("job", "list", "--kind", "redrive").stdout
+    refused = run("job", "cancel", job["job"])
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    assert "is done and can't become cancelled" in refused.stderr
+    unknown = run("dlq", "export", "nobody")
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+    assert "'nobody' does not exist" in unknown.stderr
