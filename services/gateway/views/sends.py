@@ -13,7 +13,6 @@ from services.gateway.errors import NOT_STORED, STORED, UNKNOWN
 from services.gateway.usecases.sending.results import (
     BatchReport,
     FailedMessage,
-    MessageResult,
     OneWayMessage,
     PlacedMessage,
     SentMessage,
@@ -37,7 +36,7 @@ def single_view(result: SentMessage, topic: str) -> object:
     """Return the JSON form of the result of a single send."""
     if isinstance(result, OneWayMessage):
         return {**_one_way_view(result), "topic": topic}
-    view = _placed_view(result, binary=False)
+    view = _placed_view(result, _STATUSES[result.request.status], binary=False)
     view.topic = topic
     return view
 
@@ -50,7 +49,21 @@ def result_views(report: BatchReport, request_id: str, *, binary: bool = False) 
         request_id: The id of the request or the stream, for the problems.
         binary: Whether the results are for MessagePack.
     """
-    return [_view(result, request_id, binary=binary) for result in report.results]
+    views: list[object] = []
+    request: BatchSendResult | None = None
+    status = ""
+    for result in report.results:
+        if isinstance(result, PlacedMessage):
+            if result.request is not request:
+                # Once for a request of a hundred messages, because the hash of an enum is a function call.
+                request = result.request
+                status = _STATUSES[request.status]
+            views.append(_placed_view(result, status, binary=binary))
+        elif isinstance(result, OneWayMessage):
+            views.append(_one_way_view(result))
+        else:
+            views.append(_failed_view(result, request_id))
+    return views
 
 
 def outcome_counts(report: BatchReport) -> dict[str, int]:
@@ -58,19 +71,13 @@ def outcome_counts(report: BatchReport) -> dict[str, int]:
     return {STORED: report.stored, NOT_STORED: report.not_stored, UNKNOWN: report.unknown}
 
 
-def _view(result: MessageResult, request_id: str, *, binary: bool) -> object:
-    if isinstance(result, PlacedMessage):
-        return _placed_view(result, binary=binary)
-    return _one_way_view(result) if isinstance(result, OneWayMessage) else _failed_view(result, request_id)
-
-
-def _placed_view(result: PlacedMessage, *, binary: bool) -> _PlacedView:
+def _placed_view(result: PlacedMessage, status: str, *, binary: bool) -> _PlacedView:
     request: BatchSendResult = result.request
     index, queue = result.index, request.queue
     offset = request.first_offset + index
     return _PlacedView(
         result.outcome,
-        _STATUSES[request.status],
+        status,
         request.message_ids[index],
         request.stored_ids[index],
         queue.broker_name,
