@@ -14,7 +14,7 @@ from gantry.runtime.files import FileSystem
 from services.broker.core import Core, Runtime
 from services.broker.identity import BrokerIdentity
 from services.broker.liveconfig import LiveConfig, StartCheck
-from services.broker.metrics import BrokerCollector
+from services.broker.metrics import BrokerCollector, Figure
 from services.broker.newmessage import SendHook
 from services.broker.notifications import GroupNotifications
 from services.broker.offsetcommits import OffsetCommits
@@ -40,6 +40,9 @@ class Broker:
         handlers: Handlers of the features, by request code.
         on_topic_changed: Callbacks of the features, called with the name of a topic that was created, changed or
             deleted.
+        on_group_changed: Callbacks of the features, called with the name of a consumer group that was created, changed
+            or deleted.
+        figures: Metrics of the features.
         timers: Timers of the features.
         send_hooks: Hooks of the features for special messages, in the order in which they run.
         special_properties: Names of the properties that make a message special (newmessage.py).
@@ -101,12 +104,14 @@ class Broker:
         self.unique_keys = unique_keys
         self.recent_bytes = physical_memory_bytes * settings.access_message_in_memory_max_ratio // 100
         self.on_topic_changed: list[Callable[[str], None]] = []
+        self.on_group_changed: list[Callable[[str], None]] = []
+        self.figures: list[Figure] = []
         self.timers: list[Timer] = []
         self.send_hooks: list[SendHook] = []
         self.special_properties: set[str] = set()
         self.handlers = build_handlers(self)
         tables.topics.on_change = self._topic_changed
-        tables.groups.on_change = lambda group: self.persistence.mark(documents.GROUPS_FILE)
+        tables.groups.on_change = self._group_changed
         # The files may lack topics and groups that this start added. Both tables are saved soon. After a crash before
         # that, the next start adds them again.
         self.persistence.mark(documents.TOPICS_FILE)
@@ -181,6 +186,7 @@ class Broker:
             state=self.store.state,
             counters=counters,
             connections_max=self.settings.server_connections_max,
+            figures=self.figures,
         )
 
     def _topic_changed(self, topic: str) -> None:
@@ -188,6 +194,11 @@ class Broker:
             changed(topic)
         self.persistence.mark(documents.TOPICS_FILE)
         self.registration.topic_changed(topic)
+
+    def _group_changed(self, group: str) -> None:
+        for changed in self.on_group_changed:
+            changed(group)
+        self.persistence.mark(documents.GROUPS_FILE)
 
     def _save_all(self) -> None:
         self.save_offsets()

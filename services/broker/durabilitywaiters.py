@@ -214,13 +214,17 @@ class DurabilityWaiters:
         result = put()
         if result.status is not PutStatus.OK:
             raise NotDurableError(f"the message was not stored: {result.reason or result.status.value}")
-        completed: asyncio.Future[Outcome] = self._loop.create_future()
-        self.wait(result.next_offset, _resolve, completed)
-        outcome = await completed
+        outcome = await self.outcome(result.next_offset)
         if outcome is not Outcome.DURABLE:
             reason = f"the message at {result.physical_offset} may not be durable: {outcome.value}"
             raise NotDurableError(reason, outcome)
         return result
+
+    async def outcome(self, physical_end: int, *, waits_for_flush: bool = True) -> Outcome:
+        """Wait as a callback of `wait` does, and return its outcome."""
+        completed: asyncio.Future[Outcome] = self._loop.create_future()
+        self.wait(physical_end, _resolve, completed, waits_for_flush=waits_for_flush)
+        return await completed
 
     def flushed_from_thread(self, offset: int) -> None:
         """Take the flush thread's report and wake the loop once for the whole group of waiters."""

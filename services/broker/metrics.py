@@ -3,7 +3,8 @@
 Source: RocketMQ 5.x BrokerMetricsManager and DefaultStoreMetricsManager (names and labels).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -25,6 +26,15 @@ from services.broker.stats import LATENCY_BOUNDS_MS, BrokerStats, Latency
 from services.broker.store.results import StoreState
 
 _BASE = ("cluster", "node_type", "node_id")
+
+
+class Figure(NamedTuple):
+    """A metric of a feature, without labels of its own."""
+
+    name: str
+    text: str
+    value: Callable[[], float]
+    is_counter: bool = False
 
 
 class BrokerCollector(Collector):
@@ -54,6 +64,7 @@ class BrokerCollector(Collector):
         state: Callable[[], StoreState],
         counters: Counters,
         connections_max: int,
+        figures: Sequence[Figure],
     ) -> None:
         self._identity = identity
         self._stats = stats
@@ -72,6 +83,7 @@ class BrokerCollector(Collector):
         self._state = state
         self._counters = counters
         self._connections_max = connections_max
+        self._figures = figures
         self._base = [identity.cluster, "broker", identity.name]
 
     def collect(self) -> Iterator[Metric]:
@@ -80,6 +92,8 @@ class BrokerCollector(Collector):
         yield from self._tables()
         yield from self._store()
         yield from self._health()
+        for name, text, value, is_counter in self._figures:
+            yield self._counter(name, text, value()) if is_counter else self._gauge(name, text, value())
 
     def _traffic(self) -> Iterator[Metric]:
         identity = self._identity

@@ -87,6 +87,7 @@ class BrokerSettings(StoreSettings):
     notify_consumer_ids_changed_enable: bool = True
     channel_expired_timeout: int = 120_000  # ms
     default_query_max_num: int = 32
+    store_reply_message_enable: bool = True
 
     # Durability; a send that waits longer for the disk gets FLUSH_DISK_TIMEOUT.
     sync_flush_timeout: int = 5000  # ms
@@ -195,6 +196,7 @@ LIVE_KEYS: Final = frozenset(
         "send_thread_pool_queue_capacity",
         "pull_thread_pool_queue_capacity",
         "os_page_cache_busy_time_out_mills",
+        "store_reply_message_enable",
     }
 )
 """Names of the settings that request 25 changes at once. All others take effect at the next start."""

@@ -19,6 +19,7 @@ from services.broker.registry.groups import GroupTable, system_groups
 from services.broker.registry.offsets import OffsetTable
 from services.broker.registry.persistence import Persistence
 from services.broker.registry.producers import ProducerTable
+from services.broker.registry.queuelocks import QueueLocks
 from services.broker.registry.topics import TopicTable, system_topics
 from services.broker.settings import BrokerSettings
 
@@ -39,6 +40,7 @@ class Tables:
         self.offsets = OffsetTable()
         self.producers = ProducerTable()
         self.consumers = ConsumerTable()
+        self.queue_locks = QueueLocks()
         self._topics_file = documents.load_topics(files, root, self.topics)
         self._groups_file = documents.load_groups(files, root, self.groups)
         self._offsets_file = documents.load_offsets(files, root, self.offsets)

@@ -44,10 +44,11 @@ REQUEST_HEADERS: dict[int, type[h.Header]] = {
     103: h.RegisterBrokerHeader, 104: h.UnregisterBrokerHeader, 105: h.GetRouteInfoHeader,
     205: h.WipeWritePermHeader, 327: h.AddWritePermHeader, 216: h.DeleteTopicInNamesrvHeader,
     217: h.RegisterTopicHeader, 224: h.GetTopicsByClusterHeader, 322: h.QueryDataVersionHeader,
-    901: h.GetBrokerMemberGroupHeader, 904: h.BrokerHeartbeatHeader,
+    901: h.GetBrokerMemberGroupHeader, 904: h.BrokerHeartbeatHeader, 326: h.PushReplyHeader,
 }  # fmt: skip
 RESPONSE_HEADERS: dict[int, type[h.Header]] = {
     10: h.SendMessageResponseHeader, 310: h.SendMessageResponseHeader, 320: h.SendMessageResponseHeader,
+    324: h.SendMessageResponseHeader, 325: h.SendMessageResponseHeader,
     11: h.PullMessageResponseHeader, 361: h.PullMessageResponseHeader, 14: h.OffsetResponseHeader,
     29: h.OffsetResponseHeader, 30: h.OffsetResponseHeader, 31: h.OffsetResponseHeader,
     32: h.TimestampResponseHeader, 12: h.QueryMessageResponseHeader, 26: h.GetBrokerConfigResponseHeader,
@@ -68,6 +69,8 @@ BODY_CLASSES: dict[tuple[int, str], Any] = {
     (300, "response"): bodies.GroupList, (315, "response"): bodies.BrokerStatsData,
     (201, "response"): bodies.SubscriptionGroupWrapper, (21, "response"): bodies.TopicConfigSerializeWrapper,
     (28, "response"): bodies.KVTable, (219, "response"): bodies.KVTable,
+    (41, "request"): bodies.LockRequest, (41, "response"): bodies.LockedQueues,
+    (42, "request"): bodies.LockRequest,
     (43, "response"): bodies.ConsumerOffsetWrapper, (45, "response"): bodies.DelayOffsetWrapper,
 }  # fmt: skip
 BODY_CODECS: dict[tuple[int, str], Codec] = {
@@ -81,7 +84,14 @@ BODY_CODECS: dict[tuple[int, str], Codec] = {
 }
 PROPERTIES_BODIES = {(25, "request"), (26, "response"), (318, "request"), (319, "response")}
 # Bodies written by hand for the capture; their missing members get default values.
-BARE_CASES = {"raw heartbeat bare", "raw heartbeat producers only", "raw register broker crc mismatch"}
+BARE_CASES = {
+    "raw heartbeat bare",
+    "raw heartbeat producers only",
+    "raw register broker crc mismatch",
+    "raw lock batch",
+    "raw lock batch other client",
+    "raw unlock batch",
+}
 
 
 @pytest.fixture(scope="module")

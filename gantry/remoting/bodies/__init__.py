@@ -23,6 +23,7 @@ from gantry.remoting.bodies.connections import (
     ProducerConnection,
 )
 from gantry.remoting.bodies.heartbeat import CheckClientConfig, ConsumerData, HeartbeatData
+from gantry.remoting.bodies.locks import LockedQueues, LockRequest
 from gantry.remoting.bodies.offsets import ConsumerOffsetWrapper, DelayOffsetWrapper, OffsetsBody
 from gantry.remoting.bodies.properties import decode_properties_text, encode_properties_text
 from gantry.remoting.bodies.registration import RegisterBrokerBody
@@ -55,6 +56,8 @@ __all__ = [
     "GroupList",
     "HeartbeatData",
     "KVTable",
+    "LockRequest",
+    "LockedQueues",
     "OffsetWrapper",
     "OffsetsBody",
     "ProcessQueueInfo",

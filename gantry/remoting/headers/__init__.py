@@ -53,6 +53,7 @@ from gantry.remoting.headers.offset import (
 from gantry.remoting.headers.pull import PullMessageHeader, PullMessageResponseHeader
 from gantry.remoting.headers.query import QueryMessageHeader, QueryMessageResponseHeader, ViewMessageHeader
 from gantry.remoting.headers.send import (
+    PushReplyHeader,
     SendMessageHeader,
     SendMessageHeaderV2,
     SendMessageResponseHeader,
@@ -99,6 +100,7 @@ __all__ = [
     "OffsetResponseHeader",
     "PullMessageHeader",
     "PullMessageResponseHeader",
+    "PushReplyHeader",
     "PutKvConfigHeader",
     "QueryConsumerOffsetHeader",
     "QueryDataVersionHeader",

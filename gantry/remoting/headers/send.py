@@ -1,7 +1,7 @@
-"""Sending: 10, 310 and 320.
+"""Sending: 10, 310 and 320; the replies of request-reply: 324, 325 and 326.
 
-310 and 320 have the same header as 10, but with one-letter names, so that the header is shorter. SendMessageHeader
-represents both forms.
+310, 320 and 325 have the same header as 10 and 324, but with one-letter names, so that the header is shorter.
+SendMessageHeader represents both forms.
 """
 
 from collections.abc import Mapping
@@ -89,7 +89,7 @@ def read_send_header(code: int, ext: Mapping[str, str]) -> SendMessageHeader:
     Raises:
         HeaderError: A field is missing or wrong. The error names it as on the wire.
     """
-    if code == RequestCode.SEND_MESSAGE:
+    if code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE):
         return SendMessageHeader.from_ext(ext)
     return SendMessageHeaderV2.from_ext(ext)
 
@@ -105,3 +105,22 @@ class SendMessageResponseHeader(Header):
     recall_handle: str | None = None
     msg_region: str | None = msgspec.field(name="MSG_REGION", default=None)
     trace_on: str | None = msgspec.field(name="TRACE_ON", default=None)
+
+
+class PushReplyHeader(Header):
+    """326, broker to client: the reply to a request-reply message. `born_host` and `store_host` are `host:port`."""
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: Int32
+    queue_id: Int32
+    sys_flag: Int32
+    born_timestamp: Int64
+    flag: Int32
+    born_host: str
+    store_host: str
+    store_timestamp: Int64
+    properties: str | None = None
+    reconsume_times: Int32 | None = None
+    unit_mode: bool | None = None

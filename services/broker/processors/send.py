@@ -50,7 +50,7 @@ TYPED_HEADERS: Final[Mapping[int, type[Header]]] = {
 """The headers that the server decodes together with the frame."""
 
 _BORN_HOST = "born_host"
-_CODES = {
+PUT_STATUS_CODES = {
     PutStatus.NOT_WRITABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
     PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
     PutStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
@@ -63,7 +63,7 @@ _ONE_WAY = 2
 _OK = PutStatus.OK
 _DURABLE = Outcome.DURABLE
 _NOT_WRITTEN = Outcome.NOT_WRITTEN
-_OUTCOME_CODES = {
+OUTCOME_CODES = {
     Outcome.FLUSH_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
     Outcome.REPLICATION_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
 }
@@ -76,6 +76,12 @@ _Append = Callable[[Channel, RemotingCommand, SendMessageHeader, Target], Reply]
 def note_peer(channel: Channel) -> None:
     """Store the packed address of a new connection's peer. It is the born host of every message from the connection."""
     channel.attributes[_BORN_HOST] = pack_host(channel.peer)
+
+
+def born_host(channel: Channel) -> bytes:
+    """Return the packed address of a connection's peer."""
+    packed: bytes = channel.attributes[_BORN_HOST]
+    return packed
 
 
 class SendProcessor:
@@ -295,7 +301,7 @@ class SendProcessor:
             channel.reply(request, RemotingCommand.response_to(request, ResponseCode.SYSTEM_ERROR, remark=remark))
             return
         message_id, queue_id, queue_offset, unique_key = reply
-        code = 0 if outcome is _DURABLE else _OUTCOME_CODES[outcome]
+        code = 0 if outcome is _DURABLE else OUTCOME_CODES[outcome]
         frame = self._replies.frame(request, message_id, queue_id, queue_offset, unique_key, code=code)
         channel.reply_frame(request, frame)
 
@@ -331,29 +337,42 @@ class SendProcessor:
     def _put_failed(self, status: PutStatus, reason: str, topic: str) -> RefusalError:
         self._stats.put_failed += 1
         if status is PutStatus.NOT_WRITABLE:
-            return RefusalError(_CODES[status], f"service not available now: {reason}")
-        return RefusalError(_CODES[status], f"topic {topic}: the message was not stored: {reason or status.value}")
+            return RefusalError(PUT_STATUS_CODES[status], f"service not available now: {reason}")
+        return RefusalError(
+            PUT_STATUS_CODES[status], f"topic {topic}: the message was not stored: {reason or status.value}"
+        )
 
     def _refused(self, request: RemotingCommand, error: RefusalError) -> RemotingCommand:
         return RemotingCommand.response_to(request, error.code, remark=error.remark, ext=dict(self._refusal_ext))
 
 
-def build(broker: Broker) -> SendProcessor:
-    """Build the processor from the broker's parts."""
-    tables, core = broker.tables, broker.core
+def send_checks(broker: Broker) -> SendChecks:
+    """Build checks from the broker's parts; they follow the changes of topics."""
+    tables = broker.tables
     checks = SendChecks(
         topics=tables.topics,
         groups=tables.groups,
         stats=broker.stats,
-        live_settings=core.live_settings,
+        live_settings=broker.core.live_settings,
         clock=broker.clock,
         rng=broker.rng,
         create_topic=broker.create_topic,
     )
     broker.on_topic_changed.append(checks.topic_changed)
+    return checks
+
+
+def send_properties(broker: Broker) -> SendProperties:
+    """Build the completion of properties from the broker's parts."""
+    return SendProperties(broker.identity, broker.unique_keys.make, broker.special_properties)
+
+
+def build(broker: Broker) -> SendProcessor:
+    """Build the processor from the broker's parts."""
+    core = broker.core
     return SendProcessor(
-        gate=checks,
-        properties=SendProperties(broker.identity, broker.unique_keys.make, broker.special_properties),
+        gate=send_checks(broker),
+        properties=send_properties(broker),
         waiters=core.waiters,
         store=broker.store,
         stats=broker.stats,

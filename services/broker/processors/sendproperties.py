@@ -184,6 +184,18 @@ class SendProperties:
         properties.update(self._added)
         return properties
 
+    def decode_reply(self, text: str | None) -> dict[str, str]:
+        """Return the properties of a reply (324, 325), which gets neither UNIQ_KEY nor CLUSTER, as in RocketMQ.
+
+        Raises:
+            RefusalError: A property asks for a feature that replies or this broker don't have, or can't be stored.
+        """
+        properties = self._checked(text or "")
+        self._refuse_special(properties)
+        for name in (PropertyName.MSG_REGION, PropertyName.TRACE_ON):
+            properties[name] = self._added[name]
+        return properties
+
     def _checked(self, text: str) -> dict[str, str]:
         """Return the properties of the producer, without those that the broker writes itself."""
         try:
@@ -200,7 +212,7 @@ class SendProperties:
             if not is_neutral(name, properties[name]):
                 raise RefusalError(
                     ResponseCode.MESSAGE_ILLEGAL,
-                    f"property {name}={properties[name][:64]}: a message of a batch may not have it",
+                    f"property {name}={properties[name][:64]}: a message of a batch or a reply may not have it",
                 )
 
     def _complete_slowly(self, text: str) -> Completed:

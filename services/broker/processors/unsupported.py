@@ -19,12 +19,8 @@ from services.broker.refusal import RefusalError
 UNSUPPORTED: Mapping[int, str] = {
     RequestCode.CONSUMER_SEND_MSG_BACK: "sending a message back for a later retry",
     RequestCode.END_TRANSACTION: "transactional messages",
-    RequestCode.LOCK_BATCH_MQ: "locking queues for orderly consumption",
-    RequestCode.UNLOCK_BATCH_MQ: "locking queues for orderly consumption",
     RequestCode.RESUME_CHECK_HALF_MESSAGE: "transactional messages",
     RequestCode.RECALL_MESSAGE: "recalling a delayed message",
-    RequestCode.SEND_REPLY_MESSAGE: "request-reply messages",
-    RequestCode.SEND_REPLY_MESSAGE_V2: "request-reply messages",
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: "resetting a group's offsets",
     RequestCode.GET_TIMER_CHECK_POINT: "messages for a set time",
     RequestCode.GET_TIMER_METRICS: "messages for a set time",

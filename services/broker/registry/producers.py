@@ -14,6 +14,8 @@ class ProducerTable:
     def __init__(self) -> None:
         self._groups: dict[str, dict[tuple[ClientChannel, str], ClientInfo]] = {}
         self._memberships = Memberships()
+        # Client id → its connections → number of its groups. The connection of the latest heart-beat is the last one.
+        self._connections: dict[str, dict[ClientChannel, int]] = {}
 
     @property
     def members_count(self) -> int:
@@ -22,7 +24,11 @@ class ProducerTable:
 
     def register(self, group: str, client: ClientInfo) -> None:
         """Record a heart-beat."""
-        self._groups.setdefault(group, {})[client.key] = client
+        members = self._groups.setdefault(group, {})
+        connections = self._connections.setdefault(client.client_id, {})
+        groups_count = connections.pop(client.connection, 0)
+        connections[client.connection] = groups_count + (client.key not in members)
+        members[client.key] = client
         self._memberships.add(client.connection, group, client.client_id)
         assert self._memberships.count >= len(self._groups), "every group in the table has a member"
 
@@ -32,6 +38,7 @@ class ProducerTable:
         if members is None or members.pop((connection, client_id), None) is None:
             return
         self._memberships.remove(connection, group, client_id)
+        self._leave(client_id, connection)
         if not members:
             del self._groups[group]
         assert self._memberships.count >= len(self._groups), "every group in the table has a member"
@@ -52,6 +59,11 @@ class ProducerTable:
                     connections.add(client.connection)
         return connections
 
+    def find_connection(self, client_id: str) -> ClientChannel | None:
+        """Return the connection on which a producer with this id sent its latest heart-beat, or None."""
+        connections = self._connections.get(client_id)
+        return next(reversed(connections)) if connections else None
+
     def members(self, group: str) -> list[ClientInfo]:
         """Return the instances of a group; an empty list if there is no such group."""
         return list(self._groups.get(group, {}).values())
@@ -67,3 +79,12 @@ class ProducerTable:
     def has_connection(self, connection: ClientChannel) -> bool:
         """Return whether an instance of the connection is still a member of a group."""
         return connection in self._memberships
+
+    def _leave(self, client_id: str, connection: ClientChannel) -> None:
+        connections = self._connections[client_id]
+        connections[connection] -= 1
+        assert connections[connection] >= 0, f"{client_id} has left more groups than it joined"
+        if not connections[connection]:
+            del connections[connection]
+        if not connections:
+            del self._connections[client_id]
