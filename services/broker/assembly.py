@@ -83,6 +83,7 @@ class Broker:
             client=client,
             period_ms=settings.register_name_server_period,
             timeout_ms=settings.register_broker_timeout_mills,
+            on_order_topics=lambda topics: tables.topics.mark_ordered(topics, clock.now_ms()),
         )
         self.deletion = TopicDeletion(
             topics=tables.topics,

@@ -14,16 +14,16 @@ Concurrency: the loop's thread only.
 
 import asyncio
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import msgspec
 
 from gantry.model.topic import DataVersion, TopicConfig
-from gantry.remoting.bodies import RegisterBrokerBody, TopicConfigSerializeWrapper
+from gantry.remoting.bodies import KVTable, RegisterBrokerBody, TopicConfigSerializeWrapper
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
-from gantry.remoting.errors import RemotingError
+from gantry.remoting.errors import BodyError, RemotingError
 from gantry.remoting.headers import RegisterBrokerHeader, UnregisterBrokerHeader
 from gantry.runtime.telemetry import logger
 from services.broker.identity import BrokerIdentity
@@ -38,6 +38,8 @@ RETRY_DELAY_MS = 3_000
 # The longest time that a tool that changes a topic waits for unreachable name servers.
 ANNOUNCE_TIMEOUT_MS = 3_000
 UNREGISTER_TIMEOUT_MS = 1_000
+ORDER_TOPICS_BYTES_MAX = 1024 * 1024
+"""Largest list of order topics that the broker reads from an answer; decoding it takes a few milliseconds."""
 SLICE_TOPICS = 256
 """Number of topics that are encoded in one turn of the loop; takes about half a millisecond."""
 # The shortest sleep that the event loop can make.
@@ -123,7 +125,11 @@ class RegistrationBody:
 
 
 class Registration:
-    """Keeps the registrations at all name servers up to date."""
+    """Keeps the registrations at all name servers up to date.
+
+    Args:
+        on_order_topics: Called with the names of the topics for which a name server has an order configuration.
+    """
 
     def __init__(
         self,
@@ -135,6 +141,7 @@ class Registration:
         client: Caller,
         period_ms: int,
         timeout_ms: int,
+        on_order_topics: Callable[[Iterable[str]], None] = lambda topics: None,
     ) -> None:
         self._servers = {address: _NameServer(address) for address in addresses}
         self._identity = identity
@@ -143,6 +150,7 @@ class Registration:
         self._client = client
         self._period_ms = period_ms
         self._timeout_ms = timeout_ms
+        self._on_order_topics = on_order_topics
         self._full_body = RegistrationBody(topics, live_settings)
         self._waiters: list[asyncio.Future[None]] = []
         self._is_stopping = False
@@ -262,7 +270,21 @@ class Registration:
             return str(error)
         if answer.code != ResponseCode.SUCCESS:
             return f"answered {answer.code}: {answer.remark}"
+        if answer.body:
+            self._read_order_topics(server, answer.body_bytes)
         return None
+
+    def _read_order_topics(self, server: _NameServer, body: bytes) -> None:
+        """Read the order configurations in the answer to a registration. The registration is valid without them."""
+        if len(body) > ORDER_TOPICS_BYTES_MAX:
+            log.warning("too many order topics", namesrv=server.address, size=len(body), most=ORDER_TOPICS_BYTES_MAX)
+            return
+        try:
+            order_topics = KVTable.decode(body).table
+        except BodyError as error:
+            log.warning("order topics not read", namesrv=server.address, reason=str(error))
+            return
+        self._on_order_topics(order_topics)
 
     async def _unregister(self, server: _NameServer) -> None:
         identity = self._identity

@@ -44,7 +44,7 @@ class NamesrvSettings:
     metrics_host: str = "127.0.0.1"
 
     scan_not_active_broker_interval: int = 10_000  # ms; 5.x scans every 5 s, 4.x every 10.
-    order_message_enable: bool = False
+    order_message_enable: bool = True  # RocketMQ: off. ADR-0028.
     return_order_topic_config_to_broker: bool = True
     support_acting_master: bool = False
     enable_all_topic_list: bool = True

@@ -73,7 +73,7 @@ def command(frame: dict[str, Any]) -> RemotingCommand:
 @pytest.mark.parametrize("second_run", [False, True], ids=["first-run", "second-run"])
 async def test_every_recorded_request_is_answered_alike(second_run: bool):
     processor = Processor(
-        NamesrvSettings(order_message_enable=True),
+        NamesrvSettings(),
         RouteTable(),
         KvConfig({}, save),
         clock=FakeClock(),

@@ -89,6 +89,16 @@ class TopicTable:
         self._changed(topic, now_ms)
         return True
 
+    def mark_ordered(self, topics: Iterable[str], now_ms: int) -> None:
+        """Set the order flag of topics that a name server has an order configuration for; ignore unknown topics.
+
+        A topic that no name server names keeps its flag, as in RocketMQ 5.x: tools may set the flag alone.
+        """
+        for topic in self._table.keys() & topics:
+            config = self._table[topic]
+            if not config.order and topic not in self._closed:
+                self.put(dataclasses.replace(config, order=True), now_ms)
+
     def touch(self, now_ms: int) -> None:
         """Make a new version although no topic has changed, because the perm of the broker has."""
         self.version = self.version.next(now_ms)

@@ -8,14 +8,13 @@ named by its brokerName; requests go to an address, host:port. The homes of a na
 should hold it (reconciling.homes_of). Errors of name servers are only logged, and their effects repaired later.
 """
 
-import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gantry.client.engine import ClientEngine
-from gantry.client.errors import BrokerError, ClientError
+from gantry.client.errors import BrokerError
 from gantry.model import names
 from gantry.model.group import SubscriptionGroup
 from gantry.model.route import BrokerData
@@ -29,10 +28,7 @@ from gantry.remoting.bodies.config import (
 )
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.headers.group import DeleteSubscriptionGroupHeader, GetSubscriptionGroupConfigHeader
-from gantry.remoting.headers.kv import DeleteKvConfigHeader, PutKvConfigHeader
-from gantry.remoting.headers.namesrv import DeleteTopicInNamesrvHeader
 from gantry.remoting.headers.topic import CreateTopicHeader, DeleteTopicHeader, GetTopicConfigHeader
-from gantry.runtime.telemetry import logger
 from services.gateway.db.models import Group, Topic
 from services.gateway.db.objectives import ObjectiveRepository
 from services.gateway.db.repositories import Actor, ConfigRepository, GroupRepository, TopicRepository
@@ -40,14 +36,11 @@ from services.gateway.errors import UNKNOWN_GROUP, UNKNOWN_TOPIC, ProblemError, 
 from services.gateway.schemas import configs
 from services.gateway.usecases.cluster.brokers import BrokerAnswers
 from services.gateway.usecases.configs.hiddenmessages import HiddenMessageCheck
+from services.gateway.usecases.configs.namesrvtopics import NameServerTopics
 from services.gateway.usecases.configs.reconciling import Settings
-
-log = logger("gateway.kinds")
 
 ObservedState = TypeVar("ObservedState")
 ConfigRow = Topic | Group
-
-ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 
 
 class DesiredSettings(Settings[ObservedState], Protocol[ObservedState]):
@@ -157,6 +150,10 @@ class Kind(Protocol[ObservedState]):
         """Tell routes and name servers that the homes have the name now."""
         ...
 
+    async def after_round(self, desired: Mapping[str, tuple[DesiredSettings[ObservedState], Sequence[str]]]) -> None:
+        """Repair name servers after a round of the reconciler; `desired` has settings and homes of all names."""
+        ...
+
     async def delete_parts(self, session: AsyncSession, name: str, actor: Actor) -> None:
         """Delete the rows of other tables that belong to the name, in the transaction that marks it as deleted."""
         ...
@@ -174,6 +171,7 @@ class TopicKind:
     def __init__(self, engine: ClientEngine) -> None:
         self._engine = engine
         self._hidden_messages = HiddenMessageCheck(engine)
+        self._name_servers = NameServerTopics(engine)
 
     def repository(self, session: AsyncSession) -> ConfigRepository[Any]:
         """Return the repository of the rows."""
@@ -260,14 +258,19 @@ class TopicKind:
         """Set the queues for ordering keys, and update the list of ordered topics on name servers."""
         self.declare(name, settings, homes)
         if settings.applied_to(name, None).order:
-            # Brokers read the flag from the name servers at each registration; without this entry they would lose the
-            # flag again.
-            queues = _write_queues(name, settings, homes)
-            order = ";".join(f"{broker}:{count}" for broker, count in queues.items())
-            header = PutKvConfigHeader(namespace=ORDER_NAMESPACE, key=name, value=order)
-            await self._call_name_servers(RequestCode.PUT_KV_CONFIG, header)
+            await self._name_servers.put_order(name, _write_queues(name, settings, homes))
         else:
-            await self._forget_order(name)
+            await self._name_servers.delete_order(name)
+
+    async def after_round(self, desired: Mapping[str, tuple[DesiredSettings[TopicConfig], Sequence[str]]]) -> None:
+        """Repair the list of ordered topics on name servers that missed a change."""
+        await self._name_servers.repair_orders(
+            {
+                name: _write_queues(name, settings, homes)
+                for name, (settings, homes) in desired.items()
+                if settings.applied_to(name, None).order
+            }
+        )
 
     async def delete_parts(self, session: AsyncSession, name: str, actor: Actor) -> None:
         """Do nothing: no other rows belong to a topic. An objective for a topic belongs to its group."""
@@ -275,22 +278,7 @@ class TopicKind:
     async def after_drop(self, name: str) -> None:
         """Delete the topic from name servers and from this gateway's routes."""
         self._engine.forget_topic(name)
-        await self._call_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicInNamesrvHeader(topic=name))
-        await self._forget_order(name)
-
-    async def _forget_order(self, name: str) -> None:
-        header = DeleteKvConfigHeader(namespace=ORDER_NAMESPACE, key=name)
-        await self._call_name_servers(RequestCode.DELETE_KV_CONFIG, header)
-
-    async def _call_name_servers(self, code: RequestCode, header: Any) -> None:
-        async def call_one(address: str) -> None:
-            try:
-                await self._engine.call(address, code, header)
-            except ClientError as error:
-                # The name server is unreachable. It learns from the brokers' registrations when it is back.
-                log.warning("a name server was not updated", address=address, code=code.name, error=str(error))
-
-        await asyncio.gather(*(call_one(address) for address in self._engine.settings.namesrv))
+        await self._name_servers.delete_topic(name)
 
 
 class GroupKind:
@@ -373,6 +361,11 @@ class GroupKind:
 
     async def after_put(self, name: str, settings: DesiredSettings[SubscriptionGroup], homes: Sequence[str]) -> None:
         """Do nothing: name servers and routes do not know groups."""
+
+    async def after_round(
+        self, desired: Mapping[str, tuple[DesiredSettings[SubscriptionGroup], Sequence[str]]]
+    ) -> None:
+        """Do nothing: name servers do not know groups."""
 
     async def delete_parts(self, session: AsyncSession, name: str, actor: Actor) -> None:
         """Delete the group's objectives; otherwise they would apply to a later group of the same name."""

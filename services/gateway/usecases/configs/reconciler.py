@@ -7,7 +7,7 @@ user makes at the same time.
 """
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic
 
@@ -22,7 +22,7 @@ from services.gateway.db.repositories import LIST_LIMIT_MAX
 from services.gateway.errors import ProblemError
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.usecases.cluster.brokers import Brokers
-from services.gateway.usecases.configs.kinds import ConfigRow, Kind, ObservedState
+from services.gateway.usecases.configs.kinds import ConfigRow, DesiredSettings, Kind, ObservedState
 from services.gateway.usecases.configs.reconciling import DesiredState, Plan, decide_all, homes_of, merge_observed
 from services.gateway.usecases.metadata import Metadata, is_metadata_unavailable
 
@@ -80,15 +80,23 @@ class KindReconciler(Generic[ObservedState]):
             waiting = [asked.failures[broker] for broker in plan.waiting]
             await self._apply_plan(_NameAction(name, plan, rows.get(name), present.get(name, {}), waiting), done)
         await self._observe(rows, present, asked.answers)
+        await self._kind.after_round(dict(self._settings_and_homes(rows, sets)))
         return done
 
     async def declare(self) -> None:
         """Set the queues for ordering keys of all topics in this gateway's routes. Raises ProblemError."""
-        sets = await self._brokers.sets()
-        for name, row in (await self._all_rows()).items():
+        rows, sets = await self._all_rows(), await self._brokers.sets()
+        for name, (settings, homes) in self._settings_and_homes(rows, sets):
+            self._kind.declare(name, settings, homes)
+
+    def _settings_and_homes(
+        self, rows: Mapping[str, ConfigRow], sets: Collection[str]
+    ) -> Iterator[tuple[str, tuple[DesiredSettings[ObservedState], list[str]]]]:
+        """Yield name, settings and homes of each row that is not being deleted."""
+        for name, row in rows.items():
             if row.state != ConfigState.DELETING:
                 settings = self._kind.read_settings(row.config)
-                self._kind.declare(name, settings, homes_of(settings, sets, row.observed))
+                yield name, (settings, homes_of(settings, sets, row.observed))
 
     def _desired_state(self, row: ConfigRow) -> DesiredState[ObservedState]:
         return DesiredState(

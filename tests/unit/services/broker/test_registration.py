@@ -5,11 +5,17 @@ from typing import Any
 import pytest
 
 from gantry.model.topic import TopicConfig
-from gantry.remoting.bodies import RegisterBrokerBody, TopicConfigSerializeWrapper
+from gantry.remoting.bodies import KVTable, RegisterBrokerBody, TopicConfigSerializeWrapper
 from gantry.remoting.codes import RequestCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.errors import ConnectError
-from services.broker.registration import ANNOUNCE_TIMEOUT_MS, RETRY_DELAY_MS, Registration, RegistrationBody
+from services.broker.registration import (
+    ANNOUNCE_TIMEOUT_MS,
+    ORDER_TOPICS_BYTES_MAX,
+    RETRY_DELAY_MS,
+    Registration,
+    RegistrationBody,
+)
 from services.broker.registry.topics import TopicTable, with_perm_of_broker
 from services.broker.settings import BrokerSettings, LiveSettings
 from tests.support.brokerunit import IDENTITY
@@ -27,6 +33,7 @@ class NameServers:
         self.forgetful: set[str] = set()
         self.delay_s = 0.0
         self.unregistered: list[str] = []
+        self.order_topics: bytes | None = None
 
     async def invoke(self, address: str, command: RemotingCommand, *, timeout_ms: int) -> RemotingCommand:
         await asyncio.sleep(self.delay_s)
@@ -41,7 +48,7 @@ class NameServers:
             return RemotingCommand.response_to(command, 1, remark="register broker failed")
         self.told[address].append(set(table))
         self.perms |= {name: config.perm for name, config in table.items()}
-        return RemotingCommand.response_to(command, 0)
+        return RemotingCommand.response_to(command, 0, body=self.order_topics)
 
     def connected(self, address: str) -> object | None:
         return None if address in self.away else self
@@ -62,6 +69,7 @@ class Scene:
             client=self.servers,
             period_ms=PERIOD_MS,
             timeout_ms=1000,
+            on_order_topics=lambda topics: self.topics.mark_ordered(topics, 2),
         )
         self.topics.on_change = self.registration.topic_changed
         self.tasks: list[asyncio.Task[Any]] = []
@@ -221,3 +229,23 @@ def told(topics: TopicTable, live_settings: LiveSettings) -> RegisterBrokerBody:
         for name, config in topics.all().items()
     }
     return RegisterBrokerBody(TopicConfigSerializeWrapper(table, topics.version))
+
+
+async def test_topics_with_an_order_configuration_become_ordered_and_stay_so(scene: Scene) -> None:
+    scene.servers.order_topics = KVTable(table={"S1": "broker-a:4", "Unknown": "broker-a:4"}).encode()
+    scene.start()
+    await asyncio.sleep(1)
+    orders = {name: config.order for name, config in scene.topics.all().items()}
+    assert orders == {"S1": True, "S2": False}
+    assert scene.take() == [{"S1", "S2"}, {"S1"}], "the flag is announced once"
+    scene.servers.order_topics = KVTable(table={}).encode()
+    await asyncio.sleep(2 * PERIOD_MS / 1000)
+    assert scene.topics.all()["S1"].order
+
+
+@pytest.mark.parametrize("body", [b"{", b" " * (ORDER_TOPICS_BYTES_MAX + 1)])
+async def test_an_unreadable_list_of_order_topics_does_not_spoil_the_registration(scene: Scene, body: bytes) -> None:
+    scene.servers.order_topics = body
+    scene.start()
+    await asyncio.sleep(1)
+    assert scene.registration.registered_count == 2

@@ -294,16 +294,16 @@ async def test_if_the_file_can_not_be_written_nothing_changes_and_the_error_is_r
     assert server.processor.settings.wait_seconds_for_service == 45
 
 
-async def test_the_order_configuration_is_returned_if_it_is_switched_on(server):
+async def test_the_order_configuration_is_returned_unless_it_is_switched_off(server):
     await server.register()
     await server.ask(RequestCode.PUT_KV_CONFIG, namespace="ORDER_TOPIC_CONFIG", key="T1", value="broker-a:4")
-    plain = await server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T1")
-    assert b"orderTopicConf" not in plain.body_bytes
-    await server.ask(RequestCode.UPDATE_NAMESRV_CONFIG, b"orderMessageEnable=true\n")
     shown = await server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T1")
     assert json.loads(shown.body_bytes)["orderTopicConf"] == "broker-a:4"
     without = await server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T2")
     assert b"orderTopicConf" not in without.body_bytes
+    await server.ask(RequestCode.UPDATE_NAMESRV_CONFIG, b"orderMessageEnable=false\n")
+    plain = await server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="T1")
+    assert b"orderTopicConf" not in plain.body_bytes
 
 
 async def test_settings_are_shown_changed_and_saved(server):

@@ -68,15 +68,15 @@ def test_properties_are_shown_under_rocketmqs_names():
     assert shown["listenPort"] == "0"
     assert shown["bindAddress"] == "127.0.0.1"
     assert shown["scanNotActiveBrokerInterval"] == "10000"
-    assert shown["orderMessageEnable"] == "false"
+    assert shown["orderMessageEnable"] == "true"
     assert shown["kvConfigPath"] == "d/kvConfig.json"
     assert shown["configBlackList"] == "configBlackList;configStorePath;kvConfigPath"
 
 
 def test_a_request_changes_what_may_change_and_ignores_unknown_names():
-    settings, taken = load().changed({"waitSecondsForService": "46", "orderMessageEnable": "true", "whatever": "1"})
-    assert (settings.wait_seconds_for_service, settings.order_message_enable) == (46, True)
-    assert taken == {"wait_seconds_for_service": "46", "order_message_enable": "true"}
+    settings, taken = load().changed({"waitSecondsForService": "46", "orderMessageEnable": "false", "whatever": "1"})
+    assert (settings.wait_seconds_for_service, settings.order_message_enable) == (46, False)
+    assert taken == {"wait_seconds_for_service": "46", "order_message_enable": "false"}
 
 
 def test_all_shown_settings_may_be_sent_back():
