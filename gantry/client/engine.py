@@ -11,6 +11,7 @@ from gantry.client.bulk import is_bulk
 from gantry.client.errors import BrokerError, BrokerUnavailableError, NoRouteError, NotStartedError, no_answer
 from gantry.client.heartbeats import Heartbeats
 from gantry.client.nameservers import NameServers
+from gantry.client.replies import Replies
 from gantry.client.routecache import PublishInfo, as_new_topic, publish_info
 from gantry.client.routes import Routes
 from gantry.client.runninginfo import RunningInfos
@@ -95,9 +96,11 @@ class ClientEngine:
             on_brokers_changed=self.heartbeats.brokers_changed,
         )
         self.running_infos = RunningInfos()
+        self.replies = Replies()
         handlers: dict[int, Handler] = {
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._consumer_ids_changed,
             RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_infos.answer,
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self.replies.answer,
         }
         make = make_transport or self._make_transport
         self.transport = make(handlers, self.heartbeats.connection_lost)

@@ -57,6 +57,9 @@ from gantry.remoting.errors import LocalProtocolError, RequestFailedError
 # Errors that end a send before or between its attempts.
 _NOT_SENT_ERRORS = (NoRouteError, BrokerUnavailableError, NotWritableError, BrokerError, NoAnswerError)
 
+# The broker pushes such a message to the client that asked (requestreply.py).
+_REPLY_CODE = RequestCode.SEND_REPLY_MESSAGE_V2
+
 SendCallback = Callable[[SendResult | None, SendError | None], None]
 
 
@@ -277,7 +280,7 @@ class Producer:
         made_id = self._engine.unique_keys.make() if message_id is None else None
         properties = encode_message_properties(message, made_id, ordering_key).decode()
         return EncodedSend(
-            RequestCode.SEND_MESSAGE_V2,
+            _REPLY_CODE if message.properties.get(PropertyName.MSG_TYPE) == "reply" else RequestCode.SEND_MESSAGE_V2,
             message.topic,
             body,
             properties,

@@ -11,11 +11,13 @@ from gantry.client.consumer.processqueue import ProcessQueue
 from gantry.client.consumer.pull import PullConsumer, PullStatus
 from gantry.client.consumer.rebalance import Assignment, GroupMember, StartPosition
 from gantry.client.engine import ClientEngine
-from gantry.client.errors import ClientError, Outcome, SendError
+from gantry.client.errors import ClientError, Outcome, RequestTimeoutError, SendError
 from gantry.client.producer import Producer
+from gantry.client.requestreply import Requester, reply_to
 from gantry.client.settings import ClientSettings
 from gantry.model.group import ConsumeFromWhere, parse_tag_expression
 from gantry.model.message import Message, MessageQueue
+from gantry.model.names import reply_topic
 from gantry.model.topic import TopicConfig
 from gantry.runtime.clock import SystemClock
 from gantry.runtime.rng import Rng
@@ -197,6 +199,42 @@ async def test_members_share_queues_and_continue_at_the_offsets_of_others(engine
     await eventually(has_all)
     assert await second.consume(consumer) == []
     await second.member.close()
+
+
+async def test_requests_get_their_replies_over_both_brokers(engine: ClientEngine, cluster: Cluster):
+    await create_topic(engine, "ASKED")
+    answering = ClientEngine(ClientSettings(namesrv=(cluster.namesrv.address,)), clock=SystemClock(), rng=Rng())
+    await answering.start()
+    producer, consumer = Producer(answering, "answerers"), PullConsumer(answering, "answerers")
+
+    async def answer(queue: MessageQueue, offset: int) -> None:
+        while True:
+            found = await consumer.pull(queue, offset, suspend_ms=1_000)
+            for message in found.messages():
+                await producer.send(reply_to(message, message.inflated_body().upper()))
+            offset = found.next_offset
+
+    starts = {queue: await consumer.offsets.max_offset(queue) for queue in await answering.subscribe_queues("ASKED")}
+    tasks = [asyncio.ensure_future(answer(*start)) for start in starts.items()]
+    asker = Producer(engine, "askers")
+    await asker.start()
+    requester = Requester(engine, asker)
+    questions = [f"question {number}" for number in range(40)]
+    replies = await asyncio.gather(
+        *(requester.request(Message("ASKED", question.encode()), timeout_ms=10_000) for question in questions)
+    )
+    assert [reply.inflated_body().decode() for reply in replies] == [question.upper() for question in questions]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    stored = [
+        await consumer.offsets.max_offset(queue)
+        for queue in await answering.subscribe_queues(reply_topic("DefaultCluster"))
+    ]
+    assert (len(stored), sum(stored), min(stored) > 0) == (2, 40, True), "each reply once, on both brokers"
+    with pytest.raises(RequestTimeoutError):
+        await requester.request(Message("ASKED", b"nobody is there"), timeout_ms=500)
+    await answering.stop()
 
 
 async def test_sends_with_keys_of_a_killed_broker_wait_for_it_and_all_others_continue(

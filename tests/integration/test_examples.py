@@ -33,6 +33,12 @@ def test_send_and_consume(stack: Stack) -> None:
     assert consumed.stdout.endswith("[A] first message\n")
 
 
+def test_ask_and_reply(stack: Stack) -> None:
+    for _ in range(2):
+        asked = run(stack, "ask", "questions", "who is there?")
+        assert (asked.returncode, asked.stdout) == (0, "WHO IS THERE?\n"), asked.stderr
+
+
 def test_the_flights_example_runs_twice(stack: Stack) -> None:
     for _ in range(2):
         ended = run(stack, "flights", "--limit", "3000")
@@ -40,7 +46,7 @@ def test_the_flights_example_runs_twice(stack: Stack) -> None:
         assert "all there, all equal, all in order" in ended.stdout
 
 
-@pytest.mark.parametrize("example", ["send T x", "consume T", "flights"])
+@pytest.mark.parametrize("example", ["send T x", "consume T", "ask T x", "flights"])
 def test_without_a_stack(example: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     name, *arguments = example.split()
     data = str(tmp_path_factory.mktemp("none"))

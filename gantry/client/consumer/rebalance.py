@@ -13,6 +13,11 @@ For a moment, two members may hold the same queue, because they do not see a cha
 delivered twice, but never lost. So an offset may be committed only if all messages before it are acknowledged, and only
 while the queue is held.
 
+A member that consumes in order (`is_orderly`) holds only queues that it has locked (queuelocks.py). It locks a queue
+before it reads where to start, so that it starts behind everything that the last holder has committed. It unlocks a
+queue after its owner has given it up. A queue whose lock is lost is revoked at once, and its offset is not committed
+any more.
+
 The owner manages the offsets. It either commits by itself (`commit`), or passes `commit_point`. The member then calls
 `commit_point` for each queue every 5 s, before it gives a queue back, and at the end.
 
@@ -25,19 +30,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from gantry.client.answers import read_body
-from gantry.client.consumer.allocate import allocate_averagely
 from gantry.client.consumer.offsets import Offsets
+from gantry.client.consumer.queuelocks import MemberLocks
+from gantry.client.consumer.share import find_share
 from gantry.client.engine import ClientEngine
-from gantry.client.errors import BrokerError, ClientError, InvalidArgumentError, NoRouteError
+from gantry.client.errors import ClientError, InvalidArgumentError, NoRouteError
 from gantry.model.errors import InvalidNameError
 from gantry.model.group import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from gantry.model.message import MessageQueue
 from gantry.model.names import check_group
-from gantry.remoting.bodies import ConsumerData, ConsumerIdList, ConsumerRunningInfo, ProcessQueueInfo
+from gantry.remoting.bodies import ConsumerData, ConsumerRunningInfo, ProcessQueueInfo
 from gantry.remoting.bodies.beans import UNSET
-from gantry.remoting.codes import RequestCode
-from gantry.remoting.headers.client import GetConsumerListHeader
 from gantry.runtime.telemetry import logger
 
 log = logger("client.group")
@@ -84,8 +87,19 @@ class GroupMember:
         on_change: OnChange,
         commit_point: CommitPoint | None = None,
         start: StartPosition | None = None,
+        is_orderly: bool = False,
     ) -> None:
-        """Make a member. `start` is the position for queues without a committed offset; the default is the end.
+        """Make a member.
+
+        Args:
+            engine: The engine.
+            group: The group.
+            subscriptions: The subscriptions, one for each topic.
+            client_id: The id of this instance in the group.
+            on_change: Called with each change of the held queues.
+            commit_point: Returns the offset to commit; None if the owner commits.
+            start: Position for queues without a committed offset; the default is the end.
+            is_orderly: Whether the member locks its queues, so that no other orderly member has them.
 
         Raises:
             InvalidArgumentError: The group's name is not valid, there is no subscription, or a start by time has no
@@ -107,6 +121,9 @@ class GroupMember:
         self._subscriptions = {one.topic: one for one in subscriptions}
         self._on_change = on_change
         self._commit_point = commit_point
+        self._locks = MemberLocks(engine, group, client_id) if is_orderly else None
+        # The held queues change in one task at a time.
+        self._changing = asyncio.Lock()
         # Each held queue → the group's committed offset, as far as this member knows it.
         self._held: dict[MessageQueue, int | None] = {}
         self._wake = asyncio.Event()
@@ -149,6 +166,8 @@ class GroupMember:
         self._loops.append(self._engine.tasks.spawn(self._rebalance_loop(is_balanced=is_balanced)))
         if self._commit_point is not None:
             self._loops.append(self._engine.tasks.spawn(self._commit_loop()))
+        if self._locks is not None:
+            self._loops.append(self._engine.tasks.spawn(self._lock_loop(self._locks)))
 
     async def close(self) -> None:
         """Commit, leave the group, and unregister at the brokers, so that the other members take over at once."""
@@ -159,6 +178,8 @@ class GroupMember:
         while self._stops:
             self._stops.pop()()
         await self._commit_all(list(self._held))
+        if self._locks is not None:
+            await self._locks.unlock_all()
         self._held.clear()
         if self._is_announced:
             self._is_announced = False
@@ -195,7 +216,7 @@ class GroupMember:
         properties = {
             "PROP_NAMESERVER_ADDR": "".join(f"{address};" for address in self._engine.settings.namesrv),
             "PROP_CONSUME_TYPE": ConsumeType.CONSUME_PASSIVELY,
-            "PROP_CONSUMEORDERLY": "false",
+            "PROP_CONSUMEORDERLY": "false" if self._locks is None else "true",
             "PROP_CONSUMER_START_TIMESTAMP": str(self._started_at_ms),
             "consumerGroup": self.group,
             "consumeFromWhere": self._start.where,
@@ -210,13 +231,12 @@ class GroupMember:
     async def _join(self) -> bool:
         """Take the first share; return whether it is complete."""
         try:
-            await self._rebalance(is_first=True)
+            return await self._rebalance(is_first=True)
         except ClientError as error:
             if not self._held:
                 raise
             log.warning("joined without some queues", group=self.group, client_id=self.client_id, error=str(error))
             return False
-        return True
 
     async def _rebalance_loop(self, *, is_balanced: bool) -> None:
         settings = self._engine.settings
@@ -231,8 +251,7 @@ class GroupMember:
                     pass
             self._wake.clear()
             try:
-                await self._rebalance(is_first=False)
-                is_balanced = True
+                is_balanced = await self._rebalance(is_first=False)
             except ClientError as error:
                 is_balanced = False
                 log.warning("not balanced", group=self.group, client_id=self.client_id, error=str(error))
@@ -240,13 +259,17 @@ class GroupMember:
                 is_balanced = False
                 log.exception("a change of queues failed", group=self.group, client_id=self.client_id)
 
-    async def _rebalance(self, *, is_first: bool) -> None:
-        """Compute the share and take it. If a part of it can't be taken, take the rest, then raise the error."""
+    async def _rebalance(self, *, is_first: bool) -> bool:
+        """Compute the share and take it. If a part of it can't be taken, take the rest, then raise the error.
+
+        Returns:
+            Whether the member has its whole share; if not, other members have locked some queues.
+        """
         wanted: set[MessageQueue] = set()
         failure: ClientError | None = None
         for topic in self._subscriptions:
             try:
-                wanted.update(await self._share(topic))
+                wanted.update(await find_share(self._engine, self.group, self.client_id, topic))
             except NoRouteError:
                 log.warning("topic has no route", group=self.group, topic=topic)
             except ClientError as error:
@@ -255,15 +278,32 @@ class GroupMember:
                 failure = error
         revoked = sorted(self._held.keys() - wanted)
         missing = sorted(wanted - self._held.keys())
+        count = len(missing)
+        if self._locks is not None:
+            locked, silence = await self._locks.lock(missing)
+            failure = failure or silence
+            missing = sorted(locked)
         found = await asyncio.gather(*(self._assignment(queue, is_first=is_first) for queue in missing))
         assigned = [one for one in found if isinstance(one, Assignment)]
         failure = next((one for one in found if isinstance(one, ClientError)), failure)
         if is_first and failure is not None and not assigned:
             raise failure
-        if assigned or revoked or is_first:
-            await self._take(assigned, revoked)
+        async with self._changing:
+            assigned = await self._locked(assigned, missing)
+            revoked = [queue for queue in revoked if queue in self._held]
+            if assigned or revoked or is_first:
+                await self._take(assigned, revoked)
         if failure is not None:
             raise failure
+        return len(assigned) == count
+
+    async def _locked(self, assigned: list[Assignment], locked: Sequence[MessageQueue]) -> list[Assignment]:
+        """Return the assignments whose locks are still valid; unlock the queues that have no assignment."""
+        if self._locks is None:
+            return assigned
+        valid = [one for one in assigned if self._locks.holds(one.queue)]
+        await self._locks.unlock(set(locked) - {one.queue for one in valid})
+        return valid
 
     async def _take(self, assigned: Sequence[Assignment], revoked: Sequence[MessageQueue]) -> None:
         await self._commit_all(revoked)
@@ -274,44 +314,33 @@ class GroupMember:
             await self._on_change(assigned, revoked)
             is_accepted = True
         finally:
-            for queue in revoked if is_accepted else (*revoked, *(one.queue for one in assigned)):
+            gone = list(revoked) if is_accepted else [*revoked, *(one.queue for one in assigned)]
+            for queue in gone:
                 del self._held[queue]
+            if self._locks is not None and gone:
+                await self._locks.unlock(gone)
         # The next holder of a queue must start at the same offset as this member. Without a committed offset, it might
         # start at the end that the queue has by then.
         new = [one for one in assigned if one.committed_offset is None and self._held.get(one.queue) is None]
         await asyncio.gather(*(self._try_commit(one.queue, one.next_offset) for one in new))
 
-    async def _share(self, topic: str) -> Sequence[MessageQueue]:
-        queues = await self._engine.subscribe_queues(topic)
-        if not queues:
-            return ()
-        try:
-            client_ids = await self._client_ids(queues)
-        except BrokerError:
-            client_ids = ()  # A broker that knows no member of the group refuses the request.
-        if self.client_id not in client_ids:
-            # A broker that was away has forgotten this client.
-            await self._engine.heartbeats.send_now(self.client_id)
-            client_ids = await self._client_ids(queues)
-        return allocate_averagely(self.client_id, queues, sorted(client_ids))
-
-    async def _client_ids(self, queues: Sequence[MessageQueue]) -> Sequence[str]:
-        """Return the ids from the first broker that answers, asked in an order that is the same for all members."""
-        failure: ClientError | None = None
-        for broker_name in sorted({queue.broker_name for queue in queues}):
-            try:
-                address = self._engine.read_address(broker_name)
-                response = await self._engine.call(
-                    address,
-                    RequestCode.GET_CONSUMER_LIST_BY_GROUP,
-                    GetConsumerListHeader(consumer_group=self.group),
-                    timeout_ms=self._engine.settings.namesrv_timeout_ms,
-                )
-                return read_body(ConsumerIdList.decode, response, address).consumer_id_list
-            except ClientError as error:
-                failure = error
-        assert failure is not None, "there is at least one queue"
-        raise failure
+    async def _lock_loop(self, locks: MemberLocks) -> None:
+        while True:
+            await asyncio.sleep(locks.next_renewal_ms() / 1000)
+            lost = await locks.renew()
+            async with self._changing:
+                lost = [queue for queue in lost if queue in self._held]
+                if not lost:
+                    continue
+                log.warning("locks lost", group=self.group, client_id=self.client_id, queues=[str(one) for one in lost])
+                # Another member may have the queues now, and further offsets.
+                for queue in lost:
+                    del self._held[queue]
+                try:
+                    await self._on_change((), lost)
+                except Exception:  # boundary: an error of the owner's on_change must not end the membership.
+                    log.exception("a change of queues failed", group=self.group, client_id=self.client_id)
+            self._wake.set()
 
     async def _assignment(self, queue: MessageQueue, *, is_first: bool) -> Assignment | ClientError:
         """Return where to start in a queue, or the error of the broker that could not tell.

@@ -1,12 +1,16 @@
 """Brokers that store groups and offsets, behind the scripted transport."""
 
+import asyncio
 from collections import defaultdict
+from collections.abc import Sequence
 
 import pytest
 
-from gantry.remoting.bodies import ConsumerIdList, HeartbeatData
+from gantry.model.message import MessageQueue
+from gantry.remoting.bodies import ConsumerIdList, HeartbeatData, LockedQueues, LockRequest
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
+from services.broker.registry.queuelocks import QueueLocks
 from tests.support.scriptedpeer import ScriptedCluster, ScriptedOutcome, ScriptedTransport, ok, refuse
 
 
@@ -20,6 +24,7 @@ class GroupBrokers:
         self.max_offset = 100
         self.min_offset = 10
         self.transport = transport
+        self.locks: dict[str, QueueLocks] = defaultdict(QueueLocks)
 
     def serve(self, *brokers: str) -> None:
         for broker in brokers:
@@ -31,6 +36,8 @@ class GroupBrokers:
                     RequestCode.GET_CONSUMER_LIST_BY_GROUP: lambda request, broker=broker: self._list(broker, request),
                     RequestCode.QUERY_CONSUMER_OFFSET: lambda request, broker=broker: self._committed(broker, request),
                     RequestCode.UPDATE_CONSUMER_OFFSET: lambda request, broker=broker: self._commit(broker, request),
+                    RequestCode.LOCK_BATCH_MQ: lambda request, broker=broker: self._lock(broker, request),
+                    RequestCode.UNLOCK_BATCH_MQ: lambda request, broker=broker: self._unlock(broker, request),
                     RequestCode.GET_MAX_OFFSET: lambda request: ok(request, ext={"offset": str(self.max_offset)}),
                     RequestCode.GET_MIN_OFFSET: lambda request: ok(request, ext={"offset": str(self.min_offset)}),
                     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: lambda request: ok(
@@ -54,6 +61,20 @@ class GroupBrokers:
         if not ids:
             return refuse(ResponseCode.SYSTEM_ERROR, "no consumer for this group")(request)
         return ok(request, body=ConsumerIdList(consumer_id_list=ids).encode())
+
+    def lock(self, broker: str, client_id: str, group: str, queues: Sequence[MessageQueue]) -> list[MessageQueue]:
+        """Lock queues for a client, as a broker does."""
+        return self.locks[broker].lock(group, client_id, queues, round(asyncio.get_running_loop().time() * 1000))
+
+    def _lock(self, broker: str, request: RemotingCommand) -> ScriptedOutcome:
+        wanted = LockRequest.decode(request.body_bytes)
+        locked = self.lock(broker, wanted.client_id, wanted.consumer_group, wanted.queues)
+        return ok(request, body=LockedQueues(locked).encode())
+
+    def _unlock(self, broker: str, request: RemotingCommand) -> ScriptedOutcome:
+        wanted = LockRequest.decode(request.body_bytes)
+        self.locks[broker].unlock(wanted.consumer_group, wanted.client_id, wanted.queues)
+        return ok(request)
 
     def _key(self, broker: str, request: RemotingCommand) -> tuple[str, str, str, int]:
         ext = request.ext_fields
