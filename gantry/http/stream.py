@@ -157,6 +157,7 @@ class StreamClient:
         credit_messages: int | None = None,
         credit_bytes: int | None = None,
         batch: int | None = None,
+        order: str = "concurrent",
     ) -> Subscription:
         """Become a consumer of the group, and return when the gateway has accepted the subscription.
 
@@ -164,11 +165,11 @@ class StreamClient:
             group: The group. If it does not exist yet, `start` must be given.
             topic: The topic; it must exist.
             expression: Tags separated by `||`, or `*` for all messages.
-            start: `first`, `last` or a time (RFC 3339), for queues without a committed offset; the default is `last`.
-                The subscription's `skipped` has the number of messages before this position.
+            start: `first`, `last` (the default) or a time (RFC 3339), for queues without a committed offset.
             credit_messages: Largest number of delivered and unacknowledged messages. None: the gateway's default.
             credit_bytes: Largest size of these messages in bytes. None: the gateway's default.
             batch: Largest number of messages in a batch. None: the gateway's default.
+            order: `concurrent`, or `orderly`: the next batch of a queue comes after the ack of the one before.
 
         Raises:
             GantryProblem: The gateway refused.
@@ -176,8 +177,8 @@ class StreamClient:
             GantryError: The error that ended the stream.
         """
         credit = {"messages": credit_messages, "bytes": credit_bytes}
-        request = subscribe_request(group, topic, expression=expression, start=start, credit=credit, batch=batch)
-        subscription = Subscription(self, request)
+        frame = subscribe_request(group, topic, tags=expression, start=start, credit=credit, batch=batch, order=order)
+        subscription = Subscription(self, frame)
         try:
             await self._subscribe(subscription, is_new=True)
         except BaseException:  # boundary: a caller that is cancelled never sees the subscription and can't end it.
@@ -241,8 +242,7 @@ class StreamClient:
 
     def forget(self, subscription: Subscription) -> None:
         """Remove a subscription, so that the stream does not subscribe again for it."""
-        if subscription in self._subscriptions:
-            self._subscriptions.remove(subscription)
+        self._subscriptions = [each for each in self._subscriptions if each is not subscription]
         self._by_name = {name: each for name, each in self._by_name.items() if each is not subscription}
 
     async def _run(self, socket: Socket) -> None:

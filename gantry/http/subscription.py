@@ -35,15 +35,24 @@ class Connection(Protocol):
 
 
 def subscribe_request(
-    group: str, topic: str, *, expression: str, start: str | None, credit: Mapping[str, int | None], batch: int | None
+    group: str,
+    topic: str,
+    *,
+    tags: str,
+    start: str | None,
+    credit: Mapping[str, int | None],
+    batch: int | None,
+    order: str,
 ) -> dict[str, Any]:
     """Return a subscribe frame without its id. Values that are None are left to the gateway's defaults."""
-    request: dict[str, Any] = {"type": "subscribe", "group": group, "topic": topic, "filter": expression}
+    request: dict[str, Any] = {"type": "subscribe", "group": group, "topic": topic, "filter": tags}
     if start is not None:
         request["from"] = start
     request["credit"] = {name: value for name, value in credit.items() if value is not None}
     if batch is not None:
         request["batch"] = batch
+    if order != "concurrent":
+        request["order"] = order
     return request
 
 
@@ -142,10 +151,7 @@ class Subscription:
         the gateway has accepted the acks. A batch of an earlier connection is ignored, because its messages come again.
         For single messages of an earlier connection, the gateway refuses each receipt (`problems`).
         """
-        if isinstance(consumed, Batch):
-            receipts = [consumed.receipt] if consumed.session == self.session else []
-        else:
-            receipts = [message.receipt for message in consumed]
+        receipts = self._receipts(consumed)
         if not receipts or self.name is None:
             return
         if wait:
@@ -153,6 +159,24 @@ class Subscription:
             await self._connection.ask({"type": "ack", "subscription": self.name, "receipts": receipts})
         else:
             self._connection.queue_acks(self, receipts)
+
+    async def nack(self, returned: Batch | Iterable[Message], *, delay: str | None = None) -> None:
+        """Return messages of an orderly subscription: their queues wait, and then these messages come again.
+
+        Args:
+            returned: At most 1,000 messages, or a batch; one of an earlier connection is ignored, as by `ack`.
+            delay: Time for which the queues wait, such as `500ms` or `30s`. None: the gateway's default.
+
+        Raises:
+            GantryProblem: The gateway refused.
+            GantryConnectionError: There is no connection, it broke, or no answer came in time.
+            GantryError: The error that ended the stream.
+        """
+        receipts = self._receipts(returned)
+        if receipts and self.name is not None:
+            await self._connection.flush()
+            frame = {"type": "nack", "subscription": self.name, "receipts": receipts}
+            await self._connection.ask(frame if delay is None else {**frame, "delay": delay})
 
     async def add_credit(self, *, messages: int = 0, size_bytes: int = 0) -> Credit:
         """Let the gateway send more, and return its credit now."""
@@ -174,6 +198,11 @@ class Subscription:
             await self._send_frame("unsubscribe")
         self._connection.forget(self)
         self.end(None)
+
+    def _receipts(self, messages: Batch | Iterable[Message]) -> list[str]:
+        if isinstance(messages, Batch):
+            return [messages.receipt] if messages.session == self.session else []
+        return [message.receipt for message in messages]
 
     def opened(self, name: str, session: str, *, skipped: int) -> None:
         """Note that the subscription is active on a new connection."""

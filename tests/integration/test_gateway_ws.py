@@ -274,9 +274,9 @@ async def test_unimplemented_and_invalid_frames_are_refused(stack: Stack, topic:
     async with await raw_socket(stack) as socket:
         assert (await frame_of(socket))["type"] == "welcome"
         for frame, status in (
-            ({"type": "subscribe", "group": "G", "topic": topic, "order": "orderly"}, 501),
+            ({"type": "subscribe", "group": "G", "topic": topic, "mode": "broadcasting"}, 501),
             ({"type": "subscribe", "group": "G", "topic": topic, "filter": {"sql": "a > 1"}}, 501),
-            ({"type": "nack", "subscription": "s1", "receipts": ["1.1"]}, 501),
+            ({"type": "nack", "subscription": "s1", "receipts": ["1.1"]}, 404),
             ({"type": "subscribe", "group": "G", "topic": topic, "colour": "red"}, 400),
             ({"type": "dance"}, 400),
             ({"type": "ack", "subscription": "s9", "receipts": ["1.1"]}, 404),
@@ -346,3 +346,71 @@ async def test_a_broker_that_is_killed_and_restarted(stack: Stack, client: Async
         await eventually(is_sent)
         while "back" not in seen:
             seen |= {message.text for message in await receive(subscription, 1)}
+
+
+class InOrder:
+    """Orderly consumers that share one record of what they have handled."""
+
+    def __init__(self, group: str, topic: str) -> None:
+        self.handled: dict[tuple[str, int], int] = {}
+        """Queue → number of its messages that were handled, from offset 0 on without a gap."""
+        self.repeated = 0
+        self.returned: set[tuple[str, int, int]] = set()
+        self._group = group
+        self._topic = topic
+
+    @property
+    def count(self) -> int:
+        """Number of different messages that were handled."""
+        return sum(self.handled.values())
+
+    async def consume(self, stream: StreamClient) -> None:
+        """Handle each message once it comes, and return every seventieth one of a queue the first time."""
+        subscription = await stream.subscribe(self._group, self._topic, start="first", batch=3, order="orderly")
+        async for batch in subscription:
+            for message in batch.messages:
+                queue, offset = (message.broker, message.queue_id), message.queue_offset
+                assert offset <= self.handled.get(queue, 0), "no message is handled before the one in front of it"
+                if offset % 70 == 69 and (*queue, offset) not in self.returned:
+                    self.returned.add((*queue, offset))
+                    await subscription.nack([message], delay="10ms")
+                    break
+                if offset < self.handled.get(queue, 0):
+                    self.repeated += 1  # Its ack was on the way when the stream before was closed.
+                self.handled[queue] = max(self.handled.get(queue, 0), offset + 1)
+                await asyncio.sleep(0.002)
+                await subscription.ack([message])
+
+
+async def test_orderly_consumers_take_queues_over_without_reordering(
+    stack: Stack, client: AsyncGantryClient, topic: str
+) -> None:
+    messages = [OutgoingMessage(f"{number}", ordering_key=f"k{number % 50}") for number in range(1_200)]
+    assert (await client.send_batch(topic, messages[:1_000])).stored == 1_000
+    record = InOrder(f"G_{topic}", topic)
+    streams = [StreamClient.from_stack(stack.directory, client_name=f"orderly {number}") for number in range(3)]
+    tasks: list[asyncio.Task[None]] = []
+
+    async def reached(count: int) -> bool:
+        failures = [task.exception() for task in tasks if task.done() and task.exception() is not None]
+        assert not any(isinstance(failure, AssertionError) for failure in failures), failures
+        return record.count >= count
+
+    try:
+        for number, stream in enumerate(streams):
+            await stream.open()
+            tasks.append(asyncio.ensure_future(record.consume(stream)))
+            goal = record.count + 150
+            await eventually(lambda goal=goal: reached(goal))
+            if number == 1:
+                await streams[0].close()
+        assert (await client.send_batch(topic, messages[1_000:])).stored == 200
+        await streams[1].close()
+        await eventually(lambda: reached(1_200))
+    finally:
+        for stream in streams:
+            await stream.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    assert (record.count, len(record.handled)) == (1_200, 4)
+    assert len(record.returned) >= 8
+    assert record.repeated <= 2 * 3 * 4, "at most the batches in flight at the two closes come again"

@@ -30,7 +30,6 @@ def check_supported(frame: frames.Subscribe) -> str:
     """Return the tag expression of a subscription, or reject one that asks for features that are not built yet."""
     for field, value, built in (
         ("/mode", frame.mode, "clustering"),
-        ("/order", frame.order, "concurrent"),
         ("/strategy", frame.strategy, "AVG"),
     ):
         if value != built:

@@ -6,8 +6,9 @@ each of them would wait as long.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from gantry.client.errors import BrokerError, ClientError, InvalidArgumentError
 from gantry.model.message import MessageQueue
@@ -19,6 +20,11 @@ from services.gateway.ws.session import Session
 
 log = logger("gateway.ws")
 
+# Time for which a queue of an orderly subscription waits for the acks of its last batch before it moves. Messages that
+# are not acknowledged by then come again at its next owner, who may then handle them at the same time.
+DRAIN_MS: Final = 5_000
+_DRAIN_POLL_MS: Final = 20
+
 
 @dataclass(frozen=True, slots=True)
 class Commit:
@@ -28,6 +34,19 @@ class Commit:
     queue: MessageQueue
     offset: int
     feed: Feed | None = None
+
+
+async def drain(feeds: Sequence[Feed]) -> None:
+    """Send nothing more from feeds whose queues are about to move, and wait until the client has acknowledged the rest.
+
+    The wait ends after DRAIN_MS.
+    """
+    for feed in feeds:
+        feed.is_draining = True
+    for _ in range(DRAIN_MS // _DRAIN_POLL_MS):
+        if not any(feed.window.messages for feed in feeds):
+            return
+        await asyncio.sleep(_DRAIN_POLL_MS / 1_000)
 
 
 class CommitTasks:

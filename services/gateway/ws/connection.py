@@ -25,7 +25,7 @@ from services.gateway.errors import ProblemError, problem_of
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.quotas import Quota
 from services.gateway.turns import Turn
-from services.gateway.ws.committing import Commit, CommitTasks
+from services.gateway.ws.committing import Commit, CommitTasks, drain
 from services.gateway.ws.effects import (
     IDENTITY,
     INTERNAL_ERROR,
@@ -260,7 +260,10 @@ class StreamConnection:
             if not opened:
                 opened = True
                 self._apply(session.joined(subscription, join.frame_id, skipped=skipped))
-            await self._assign(subscription, list(added), list(removed))
+            removed = list(removed)
+            if subscription.is_orderly:
+                await drain([feed for feed in map(subscription.feeds.get, removed) if feed is not None])
+            await self._assign(subscription, list(added), removed)
 
         async with self._group_changes:
             if subscription.name not in session.subscriptions or session.is_closed:
@@ -273,6 +276,7 @@ class StreamConnection:
                     start=join.start,
                     start_at_ms=join.start_at_ms,
                     may_make=join.may_make,
+                    is_orderly=subscription.is_orderly,
                     on_change=changed,
                 )
             except (ClientError, ProblemError, InvalidValueError) as error:
@@ -336,7 +340,10 @@ class StreamConnection:
                     self.close(IDENTITY, "the key was revoked")
                     return
             self._apply(
-                self.session.tick(overdue_before_ms=lambda each, now=now_ms: now - self._timeout_ms(each))  # type: ignore[misc]
+                self.session.tick(
+                    overdue_before_ms=lambda each, now=now_ms: now - self._timeout_ms(each),  # type: ignore[misc]
+                    now_ms=now_ms,
+                )
             )
             self._metrics.count("stream_messages", self.session.take_pushed())
             self._metrics.gauges["stream_held_bytes"] = self.session.delivery.shared.bytes

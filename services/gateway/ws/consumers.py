@@ -45,6 +45,7 @@ class GroupConsumers:
         start: ConsumeFromWhere,
         start_at_ms: int | None,
         may_make: bool,
+        is_orderly: bool,
         on_change: OnChange,
     ) -> "GroupMembership":
         """Join a group as a consumer instance; return after `on_change` got the first assignment.
@@ -78,6 +79,7 @@ class GroupConsumers:
             client_id=client_id,
             on_change=changed,
             start=StartPosition(start, start_at_ms),
+            is_orderly=is_orderly,
         )
         async with self._explained(data.topic):
             await member.start()

@@ -56,14 +56,17 @@ class Feed:
         resending: Overdue batch that is being sent again.
         resend_from: Offset from which the overdue batch is pulled next.
         expected_bytes: Part of the session's allowance that the pull in flight takes.
+        resume_at_ms: Monotonic time at which the messages in flight are sent again, because the client has returned one;
+            None if it has not.
+        is_draining: Whether the queue is about to move, so that nothing more is sent.
         is_behind: Whether the broker has, or may have, messages from `next_offset` on.
         is_dropped: Whether the queue has moved to another instance; then none of its messages may be sent, acknowledged
             or committed.
     """
 
     __slots__ = (
-        "committed", "expected_bytes", "facts", "held", "is_behind", "is_dropped", "is_waiting", "next_offset", "queue",
-        "resend_from", "resending", "token", "window",
+        "committed", "expected_bytes", "facts", "held", "is_behind", "is_draining", "is_dropped", "is_waiting",
+        "next_offset", "queue", "resend_from", "resending", "resume_at_ms", "token", "window",
     )  # fmt: skip
 
     def __init__(self, token: str, queue: MessageQueue, next_offset: int, facts: QueueFacts) -> None:
@@ -80,11 +83,13 @@ class Feed:
         self.is_waiting = False
         self.resending: Batch | None = None
         self.resend_from = 0
+        self.resume_at_ms: int | None = None
+        self.is_draining = False
 
     def restart_at(self, offset: int) -> WindowRelease:
         """Continue at another offset, because the broker does not have the requested one; return what was in flight."""
         self.is_behind = True
-        self.resending = None
+        self.resending = self.resume_at_ms = None
         gone = self.window.clear(offset)
         self.next_offset = offset
         return gone

@@ -89,7 +89,7 @@ class Ack(_SubscriptionFrame, frozen=True, tag="ack"):
 
 
 class Nack(_SubscriptionFrame, frozen=True, tag="nack"):
-    """Returns messages for a retry; not built yet."""
+    """Returns messages of an orderly subscription: their queues wait, and then the messages come again."""
 
     receipts: Annotated[list[str], Meta(min_length=1)]
     delay: str | None = None

@@ -177,6 +177,20 @@ class Window:
         self.position = position
         return WindowRelease(messages, size_bytes)
 
+    def holds(self, first: int, last: int | None) -> bool:
+        """Return whether a message is in flight, or with `last`, a batch with these ends."""
+        block_index, at = self._find(first)
+        if at < 0:
+            return False
+        batch = self._blocks[block_index].batches[at]
+        if last is not None:
+            return batch.first == first and batch.last == last
+        return first in batch.offsets and (batch.done is None or first not in batch.done)
+
+    def first_batch(self) -> Batch | None:
+        """Return the first batch in flight, or None."""
+        return self._blocks[0].batches[0] if self._blocks else None
+
     def commit_point(self) -> int:
         """Return the offset that may be committed for the group: every message before it is settled."""
         if not self._blocks:

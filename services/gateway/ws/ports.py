@@ -75,9 +75,12 @@ class Consumers(Protocol):
         start: ConsumeFromWhere,
         start_at_ms: int | None,
         may_make: bool,
+        is_orderly: bool,
         on_change: OnChange,
     ) -> Membership:
         """Join a group as a consumer instance; `on_change` is called at once, and at every later change.
+
+        An orderly instance gets only queues that no other orderly instance has.
 
         Raises:
             ClientError, ProblemError: The topic does not exist, or the group does not and `may_make` is False, or no

@@ -24,7 +24,7 @@ from msgspec import UNSET
 from gantry.model.message import MessageQueue
 from services.gateway.errors import CONFLICT, NOT_FOUND, NOT_STORED, TOO_LARGE, ProblemError, problem_of
 from services.gateway.ws import frames
-from services.gateway.ws.acking import AckProgress
+from services.gateway.ws.acking import AckProgress, suspend
 from services.gateway.ws.answers import Answers
 from services.gateway.ws.checks import check_supported, parse_names, parse_start, raise_unsupported, require_room
 from services.gateway.ws.delivery import Delivery, SharedBytes
@@ -249,12 +249,12 @@ class Session:
         self._now_ms = now_ms
         return [] if self.is_closed else self.delivery.unblock(now_ms=now_ms)
 
-    def tick(self, *, overdue_before_ms: Callable[[Subscription], int]) -> list[Effect]:
-        """Find messages that were not acknowledged in time; `overdue_before_ms` returns the limit of a group."""
+    def tick(self, *, overdue_before_ms: Callable[[Subscription], int], now_ms: int) -> list[Effect]:
+        """Find messages that are to be sent again; `overdue_before_ms` returns the limit of a group."""
         return [
             Wake(subscription)
             for subscription in self.subscriptions.values()
-            if subscription.mark_overdue(sent_until_ms=overdue_before_ms(subscription))
+            if subscription.mark_overdue(sent_until_ms=overdue_before_ms(subscription), now_ms=now_ms)
         ]
 
     def commits(self) -> list[tuple[Subscription, Feed, int]]:
@@ -307,6 +307,7 @@ class Session:
             credit_messages=min(frame.credit.messages, limits.credit_messages_max),
             credit_bytes=min(frame.credit.bytes, limits.credit_bytes_max),
             batch=frame.batch,
+            is_orderly=frame.order == "orderly",
         )
         self.subscriptions[subscription.name] = subscription
         return [Join(subscription, start, start_at_ms, may_make=frame.start is not UNSET, frame_id=frame.id)]
@@ -318,6 +319,9 @@ class Session:
             raise ProblemError(TOO_LARGE, detail, field="/receipts")
         self._acking = AckProgress(subscription, frame.receipts, frame.id)
         return self.continue_ack()
+
+    def _nack(self, frame: frames.Nack) -> list[Effect]:
+        return suspend(self._find(frame.subscription), frame, self._answers, self._limits, now_ms=self._now_ms)
 
     def _add_credit(self, frame: frames.AddCredit) -> list[Effect]:
         subscription = self._find(frame.subscription)
@@ -385,7 +389,7 @@ class Session:
         frames.Hello: _hello,
         frames.Subscribe: _subscribe,
         frames.Ack: _ack,
-        frames.Nack: lambda *_: raise_unsupported("/type", "returning messages (nack)"),
+        frames.Nack: _nack,
         frames.AddCredit: _add_credit,
         frames.Pause: _pause,
         frames.Resume: _resume,

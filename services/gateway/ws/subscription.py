@@ -7,7 +7,10 @@ messages to the feed's window; an ack removes them and returns the credit.
     pull order ──▶ pulled ──▶ held ──(credit)──▶ sent: window ──(ack)──▶ settled ──▶ commit point moves
                                                      └──(overdue)──▶ pulled and sent again
 
-A message that was not acknowledged in time is pulled and sent again: sent messages are not kept in memory. Pure.
+A message that was not acknowledged in time is pulled and sent again: sent messages are not kept in memory.
+
+An orderly subscription sends a batch of a queue only when the batch before is acknowledged. If the client returns a
+message (`suspend`), the queue waits, and then the same messages come again. Pure.
 """
 
 from array import array
@@ -37,6 +40,7 @@ class Subscription:
     """A (group, topic) of a connection.
 
     Attributes:
+        is_orderly: Whether each queue has one batch in flight at most.
         is_paused: Whether the client asked for a pause.
         is_open: Whether the group has accepted the connection; before that, the client does not know the subscription's
             name.
@@ -57,6 +61,7 @@ class Subscription:
         credit_messages: int,
         credit_bytes: int,
         batch: int,
+        is_orderly: bool = False,
     ) -> None:
         self.name = name
         self.group = group
@@ -64,6 +69,7 @@ class Subscription:
         self.batch = batch
         self.credit_messages = self._granted_messages = credit_messages
         self.credit_bytes = self._granted_bytes = credit_bytes
+        self.is_orderly = is_orderly
         self.is_paused = False
         self.is_open = False
         self.is_credit_reported = False
@@ -150,11 +156,18 @@ class Subscription:
         self.credit_messages += settled.messages
         self.credit_bytes += settled.bytes
 
-    def mark_overdue(self, *, sent_until_ms: int) -> bool:
-        """Find a batch in each feed that was sent at this monotonic time or earlier; return whether there is any."""
+    def mark_overdue(self, *, sent_until_ms: int, now_ms: int) -> bool:
+        """Find a batch in each feed that is to be sent again; return whether there is any.
+
+        Args:
+            sent_until_ms: Batches that were sent at this monotonic time or earlier are overdue.
+            now_ms: Monotonic time; suspended queues continue at theirs.
+        """
         for feed in self.feeds.values():
-            if feed.resending is None:
+            if feed.resending is None and not feed.is_draining:
                 feed.resending = feed.window.find_overdue(sent_until_ms=sent_until_ms)
+                if feed.resume_at_ms is not None and now_ms >= feed.resume_at_ms:
+                    feed.resending, feed.resume_at_ms = feed.window.first_batch(), None
                 feed.resend_from = feed.resending.first if feed.resending else 0
         return any(feed.resending is not None for feed in self.feeds.values())
 
@@ -168,7 +181,7 @@ class Subscription:
                 count = overdue.last - feed.resend_from + 1
                 return PullOrder(feed.queue, feed.resend_from, count, RESEND_BYTES, resend=True, waits=False)
             feed.resending = None
-        if feed.held or not self.has_credit:
+        if feed.held or not self.has_credit or not self._may_begin(feed):
             return None
         count = max(self.batch, PULL_MESSAGES)
         return PullOrder(feed.queue, feed.next_offset, count, bytes_max, resend=False, waits=not feed.is_behind)
@@ -200,7 +213,7 @@ class Subscription:
         while idle < len(turns) and self.has_credit and not self.is_paused:
             feed = turns[0]
             turns.rotate(-1)
-            if not feed.held:
+            if not feed.held or not self._may_begin(feed):
                 idle += 1
                 continue
             idle = 0
@@ -247,6 +260,23 @@ class Subscription:
         self.credit_bytes += settled.bytes
         return None
 
+    def suspend(self, receipt: str, resume_at_ms: int) -> str | None:
+        """Let a queue of an orderly subscription wait, because the client returns a message of it.
+
+        At this monotonic time, all its messages in flight are sent again. Return None, or the reason why this is not
+        possible.
+        """
+        assert self.is_orderly, "other subscriptions do not wait for a message"
+        token, first, last = _parse_receipt(receipt)
+        if not token:
+            return INVALID
+        feed = self._by_token.get(token)
+        if feed is None or not feed.window.holds(first, last):
+            return GONE
+        feed.resume_at_ms = resume_at_ms
+        self.drop_held(feed)  # Other queues need the room.
+        return None
+
     def take_emptied(self) -> list[Feed]:
         """Return the feeds that held records at the last call and hold none now, as they may pull again."""
         emptied, self._emptied = self._emptied, []
@@ -263,6 +293,10 @@ class Subscription:
             point = feed.to_commit()
             if point is not None:
                 yield feed, point
+
+    def _may_begin(self, feed: Feed) -> bool:
+        """Return whether messages of the feed may be sent for the first time."""
+        return not feed.is_draining and not (self.is_orderly and feed.window.messages)
 
     def _facts(self, token: str, queue: MessageQueue) -> QueueFacts:
         return self._writer.queue_facts(

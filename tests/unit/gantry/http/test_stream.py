@@ -155,11 +155,19 @@ async def test_control_frames_are_answered() -> None:
         await subscription.ack(got, wait=True)
         assert subscription.state is not None
         await subscription.ack(got)
+        await subscription.nack(got.messages, delay="5s")
+        await subscription.nack(got)
         await subscription.unsubscribe()
         assert not subscription.is_open
         await subscription.ack(got)
+        await subscription.nack(got)
+        nacks = [frame for frame in gateway.sockets[0].received if frame["type"] == "nack"]
+        assert [(frame["receipts"], frame.get("delay")) for frame in nacks] == [
+            ([message.receipt for message in got.messages], "5s"),
+            ([got.receipt], None),
+        ]
         kinds = [frame["type"] for frame in gateway.sockets[0].received]
-        assert kinds == ["subscribe", "pause", "resume", "credit", "ack", "ack", "ack", "unsubscribe"]
+        assert kinds == ["subscribe", "pause", "resume", "credit", "ack", "ack", "ack", "nack", "nack", "unsubscribe"]
         await subscription.unsubscribe()
 
 
