@@ -44,6 +44,7 @@ class Broker:
             or deleted.
         figures: Metrics of the features.
         timers: Timers of the features.
+        at_stop: Callbacks of the features, called once when the broker stops, before offsets and tables are saved.
         send_hooks: Hooks of the features for special messages, in the order in which they run.
         special_properties: Names of the properties that make a message special (newmessage.py).
     """
@@ -108,6 +109,7 @@ class Broker:
         self.on_group_changed: list[Callable[[str], None]] = []
         self.figures: list[Figure] = []
         self.timers: list[Timer] = []
+        self.at_stop: list[Callable[[], None]] = []
         self.send_hooks: list[SendHook] = []
         self.special_properties: set[str] = set()
         self.handlers = build_handlers(self)
@@ -189,6 +191,11 @@ class Broker:
             connections_max=self.settings.server_connections_max,
             figures=self.figures,
         )
+
+    def finish(self) -> None:
+        """Let the features append what they hold in memory. Called once, when no more requests arrive."""
+        for work in self.at_stop:
+            work()
 
     def _topic_changed(self, topic: str) -> None:
         for changed in self.on_topic_changed:

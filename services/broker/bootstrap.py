@@ -137,6 +137,7 @@ def _stop_from_thread(loop: asyncio.AbstractEventLoop, lifecycle: Lifecycle) -> 
 
 def _save_and_close(broker: Broker, store: MessageStore) -> None:
     if store.lost_reason() is None:
+        broker.finish()
         broker.save_offsets()
         try:
             broker.persistence.write_all()

@@ -26,6 +26,7 @@ from services.broker.processors import (
 )
 from services.broker.processors.table import Processor, combine
 from services.broker.processors.unsupported import unsupported_handlers
+from services.broker.transaction import processor as transaction
 
 Feature = Callable[[Broker], Processor]
 
@@ -43,6 +44,7 @@ FEATURES: Final[Sequence[Feature]] = (
     backlog.build,
     connections.build,
     brokeradmin.build,
+    transaction.build,
 )
 
 

@@ -76,6 +76,14 @@ class BrokerSettings(StoreSettings):
     trace_topic_enable: bool = False
     msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
 
+    # Transactions
+    reject_transaction_message: bool = False
+    transaction_time_out: int = 6000  # ms
+    transaction_check_max: int = 15
+    transaction_check_interval: int = 30_000  # ms
+    transaction_op_msg_max_size: int = 4096  # bytes
+    transaction_op_batch_interval: int = 3000  # ms
+
     # Name servers
     register_name_server_period: int = 30_000  # ms
     register_broker_timeout_mills: int = 24_000  # ms
@@ -197,6 +205,12 @@ LIVE_KEYS: Final = frozenset(
         "pull_thread_pool_queue_capacity",
         "os_page_cache_busy_time_out_mills",
         "store_reply_message_enable",
+        "reject_transaction_message",
+        "transaction_time_out",
+        "transaction_check_max",
+        "transaction_check_interval",
+        "transaction_op_msg_max_size",
+        "transaction_op_batch_interval",
     }
 )
 """Names of the settings that request 25 changes at once. All others take effect at the next start."""
@@ -241,6 +255,10 @@ _POSITIVE = (
     "server_channel_max_idle_time_seconds",
     "server_connections_max",
     "sync_flush_timeout",
+    "transaction_check_max",
+    "transaction_check_interval",
+    "transaction_op_msg_max_size",
+    "transaction_op_batch_interval",
 )
 
 

@@ -111,6 +111,7 @@ class BrokerUnit:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.connection.client.abort("test is over")
         if self.store.lost_reason() is None:
+            self.broker.finish()
             self.broker.save_offsets()
             self.broker.persistence.write_all()
         self.store.stop()

@@ -66,16 +66,23 @@ from gantry.remoting.headers.topic import (
     GetTopicStatsHeader,
     QueryTopicConsumeByWhoHeader,
 )
+from gantry.remoting.headers.transaction import (
+    CheckTransactionStateHeader,
+    EndTransactionHeader,
+    ResumeCheckHalfMessageHeader,
+)
 
 __all__ = [
     "AddWritePermHeader",
     "AddWritePermResponseHeader",
     "BrokerHeartbeatHeader",
+    "CheckTransactionStateHeader",
     "CreateTopicHeader",
     "DeleteKvConfigHeader",
     "DeleteSubscriptionGroupHeader",
     "DeleteTopicHeader",
     "DeleteTopicInNamesrvHeader",
+    "EndTransactionHeader",
     "GetBrokerConfigResponseHeader",
     "GetBrokerMemberGroupHeader",
     "GetConsumeStatsHeader",
@@ -111,6 +118,7 @@ __all__ = [
     "RegisterBrokerHeader",
     "RegisterBrokerResponseHeader",
     "RegisterTopicHeader",
+    "ResumeCheckHalfMessageHeader",
     "SearchOffsetHeader",
     "SendMessageHeader",
     "SendMessageHeaderV2",

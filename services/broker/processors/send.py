@@ -182,7 +182,7 @@ class SendProcessor:
     def _append(self, channel: Channel, request: RemotingCommand, header: SendMessageHeader, target: Target) -> Reply:
         sys_flag = header.sys_flag
         if sys_flag & TRANSACTION_OR_INNER_BATCH:
-            refuse_sys_flag(sys_flag)
+            refuse_sys_flag(sys_flag, header.properties)
         queue_id = header.queue_id
         if not 0 <= queue_id < target.queue_ids_max:
             queue_id = self._gate.queue_id(channel, header, target)

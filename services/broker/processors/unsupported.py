@@ -2,14 +2,15 @@
 
 The broker never handles such a request in part, and never does something else instead.
 
-A message that asks for a delay, a transaction or a pop receipt is refused too. As a normal message, it would be
-delivered at the wrong time, or before its transaction is decided.
+A message that asks for a delay or a pop receipt is refused too. As a normal message, it would be delivered at the wrong
+time.
 """
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
 from gantry.model import sysflag
+from gantry.model.message import decode_properties
 from gantry.model.propertyname import PropertyName
 from gantry.remoting.aio.channel import Channel, Handler
 from gantry.remoting.codes import RequestCode, ResponseCode
@@ -18,8 +19,6 @@ from services.broker.refusal import RefusalError
 
 UNSUPPORTED: Mapping[int, str] = {
     RequestCode.CONSUMER_SEND_MSG_BACK: "sending a message back for a later retry",
-    RequestCode.END_TRANSACTION: "transactional messages",
-    RequestCode.RESUME_CHECK_HALF_MESSAGE: "transactional messages",
     RequestCode.RECALL_MESSAGE: "recalling a delayed message",
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: "resetting a group's offsets",
     RequestCode.GET_TIMER_CHECK_POINT: "messages for a set time",
@@ -42,7 +41,6 @@ _TIMER_PREFIX = "TIMER_"
 _FEATURES: Mapping[str, str] = {
     PropertyName.DELAY: "delay levels",
     _STARTDELIVERTIME: "messages for a set time",
-    PropertyName.TRAN_MSG: "transactional messages",
     PropertyName.POP_CK: "pop consumption",
     PropertyName.POP_CK_OFFSET: "pop consumption",
     PropertyName.FIRST_POP_TIME: "pop consumption",
@@ -76,12 +74,29 @@ def refuse_unsupported(properties: Mapping[str, str], supported: AbstractSet[str
         )
 
 
-def refuse_sys_flag(sys_flag: int) -> None:
-    """Raise RefusalError if the sysFlag of a message marks a transaction or an inner batch."""
-    if sys_flag & TRANSACTION_OR_INNER_BATCH:
+def refuse_sys_flag(sys_flag: int, properties: str | None = None) -> None:
+    """Check the bits of TRANSACTION_OR_INNER_BATCH in the sysFlag of a message.
+
+    Args:
+        sys_flag: The flag; clients mark a transactional message as prepared.
+        properties: Properties of the message; None for a batch.
+
+    Raises:
+        RefusalError: The flag marks an inner batch, or a transaction of which the properties say nothing.
+    """
+    if sys_flag & (sysflag.NEED_UNWRAP | sysflag.INNER_BATCH):
         raise RefusalError(
-            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-            f"sysFlag={sys_flag}: transactional messages and inner batches are not supported yet",
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f"sysFlag={sys_flag}: inner batches are not supported yet"
+        )
+    kind = sys_flag & sysflag.TRANSACTION_MASK
+    if kind == sysflag.TRANSACTION_NONE:
+        return
+    named = decode_properties((properties or "").encode("utf-8", "replace")).get(PropertyName.TRAN_MSG, "")
+    if kind != sysflag.TRANSACTION_PREPARED or is_neutral(PropertyName.TRAN_MSG, named):
+        raise RefusalError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"sysFlag={sys_flag}: only a message with the property TRAN_MSG=true may be of a transaction, and only "
+            "prepared",
         )
 
 

@@ -122,7 +122,7 @@ class TestRefusedSend:
                 ResponseCode.INVALID_PARAMETER,
                 "queueId[4] is illegal, topic T has readQueueNums=4",
             ),
-            ("T", {"sys_flag": 4}, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "sysFlag=4"),
+            ("T", {"sys_flag": 4}, ResponseCode.MESSAGE_ILLEGAL, "sysFlag=4"),
             ("T", {"sys_flag": 0x80}, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "inner batches"),
             ("%RETRY%nobody", {}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group not exist, nobody"),
             ("%RETRY%TOOLS_CONSUMER", {"reconsume_times": 1}, 3, "reconsumeTimes=1"),
@@ -147,7 +147,7 @@ class TestRefusedSend:
             ({"TIMER_DELIVER_MS": "1"}, 3, "TIMER_DELIVER_MS=1: messages for a set time"),
             ({"TIMER_DEL_UNIQKEY": "T+K"}, 3, "TIMER_DEL_UNIQKEY"),
             ({"__STARTDELIVERTIME": "1"}, 3, "__STARTDELIVERTIME=1"),
-            ({"a": "b", "TRAN_MSG": "true"}, 3, "TRAN_MSG=true: transactional messages are"),
+            ({"a": "b", "TRAN_MSG": "true"}, 13, "property PGROUP is missing"),
             ({"POP_CK": "0 1"}, 3, "POP_CK=0 1: pop consumption is"),
             ({"INNER_NUM": "2"}, 3, "INNER_NUM=2"),
             ("a\x01\ud800\x02", 13, "can't be written as UTF-8"),
@@ -255,13 +255,13 @@ class TestBatch:
     async def test_a_batch_is_stored_as_a_whole_or_not_at_all(self, unit: BrokerUnit) -> None:
         refused = [
             ([(0, b"a", b""), (0, b"b", b"DELAY\x013\x02")], {}, 3, "DELAY=3"),
-            ([(0, b"a", b"")], {"properties": {"TRAN_MSG": "true"}}, 3, "TRAN_MSG"),
+            ([(0, b"a", b"")], {"properties": {"TRAN_MSG": "true"}}, 13, "TRAN_MSG"),
             (b"\0\0\0\x05abc", {}, 13, "batch item 0"),
             (encode_batch([(0, b"a", b"")])[:-1], {}, 13, "batch item 0"),
             (b"", {}, 13, "body is missing"),
             ([(0, bytes(65_000), b""), (0, bytes(1000), b"")], {}, 13, "maxMessageSize is 65536"),
             ([(0, b"a", b"")], {"topic": "%RETRY%TOOLS_CONSUMER"}, 13, "may not go to a retry topic"),
-            ([(0, b"a", b"")], {"sys_flag": 8}, 3, "sysFlag=8"),
+            ([(0, b"a", b"")], {"sys_flag": 8}, 13, "sysFlag=8"),
             ([(0, b"a", b"")], {"queue_id": 77}, 29, "queueId[77]"),
         ]
         for items, changes, code, remark in refused:

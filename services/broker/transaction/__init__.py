@@ -1,0 +1,1 @@
+"""Transactional messages: half messages, decisions, op messages, and checks with the producers."""
