@@ -58,8 +58,8 @@ from services.broker.turns import Turns
 
 log = logger("broker.transaction")
 
-# About 1 ms of work each: reading, storing again, and asking.
-_BATCH: Final = 32
+# Less than 1 ms of work each: reading, storing again, and asking.
+_BATCH: Final = 16
 # Half messages that op messages name cost a look into a table each.
 _PASSED_AT_ONCE: Final = 4096
 

@@ -379,3 +379,36 @@ async def test_a_late_decision_after_a_restart_ends_the_newest_copy():
         assert (await producer.end(half, COMMIT)).code == ResponseCode.SUCCESS
         await asyncio.sleep(20 * CHECK_S)
         assert (bodies(unit), producer.checks) == ([b"hello"], [])
+
+
+async def test_a_damaged_half_message_does_not_stop_the_check(unit, producer):
+    for number in range(5):
+        await producer.begin(body=b"half %d" % number)
+    damaged = messages(unit, HALF)[2]
+    folder = "/data/store/commitlog"
+    memory = unit.files.find(f"{folder}/{min(unit.files.list_files(folder))[0]}").memory
+    at = damaged.physical_offset + damaged.size_bytes // 2
+    memory[at : at + 1] = bytes([memory[at : at + 1][0] ^ 0xFF])
+    await asyncio.sleep(2 * CHECK_S)
+    assert {half.body for _, half in producer.checks} == {b"half 0", b"half 1", b"half 3", b"half 4"}
+    assert progress(unit)[0] == 5
+
+
+async def test_half_messages_that_retention_removed_do_not_stop_the_check():
+    settings = {**SETTINGS, "mapped_file_size_commit_log": 64 * 1024, "file_reserved_time": 1}
+    settings["transaction_time_out"] = 60_000
+    async with BrokerUnit(**settings) as unit:
+        await unit.make_topic("T")
+        producer = TransactionProducer(unit)
+        await producer.begin(body=b"removed")
+        for _ in range(10):
+            await unit.send("T", bytes(30_000))
+        await asyncio.sleep(12)  # The files are removed only after everything that is derived from them is on the disk.
+        unit.clock.set_wall(unit.clock.now_ms() + 10 * 3_600_000)
+        assert unit.store.clean_expired()
+        await asyncio.sleep(1)
+        assert messages(unit, HALF) == []
+        await producer.join()
+        await producer.begin(body=b"later", born_timestamp=unit.clock.now_ms() - 60_000)
+        await asyncio.sleep(2 * CHECK_S)
+        assert {half.body for _, half in producer.checks} == {b"later"}
