@@ -64,6 +64,9 @@ class NewMessage:
 SendHook = Callable[[NewMessage], None]
 """Changes a special message of a client before it is stored, or leaves it alone.
 
+A hook leaves a message alone that an earlier hook has put into the half topic. A commit passes the hooks with the message
+that it stores.
+
 A message is special if it has a property of a feature, or if it goes to a retry topic with `reconsume_times`. Hooks run
 in the order of the features. A hook raises RefusalError if the message may not be stored.
 """
