@@ -16,6 +16,7 @@ from gantry.client.routecache import PublishInfo, as_new_topic, publish_info
 from gantry.client.routes import Routes
 from gantry.client.runninginfo import RunningInfos
 from gantry.client.settings import ClientSettings
+from gantry.client.transactionchecks import TransactionChecks
 from gantry.model.message import MessageQueue
 from gantry.model.names import AUTO_CREATE_TOPIC
 from gantry.model.route import BrokerData, TopicRoute
@@ -97,10 +98,12 @@ class ClientEngine:
         )
         self.running_infos = RunningInfos()
         self.replies = Replies()
+        self.transaction_checks = TransactionChecks(self.tasks)
         handlers: dict[int, Handler] = {
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._consumer_ids_changed,
             RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_infos.answer,
             RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self.replies.answer,
+            RequestCode.CHECK_TRANSACTION_STATE: self.transaction_checks.answer,
         }
         make = make_transport or self._make_transport
         self.transport = make(handlers, self.heartbeats.connection_lost)

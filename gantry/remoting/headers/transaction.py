@@ -3,6 +3,8 @@
 `commit_or_rollback` has the values of the transaction bits of sysFlag: 8 commits, 12 rolls back, 0 leaves it open.
 """
 
+import msgspec
+
 from gantry.remoting.headers.fields import Header, Int32, Int64
 
 
@@ -19,6 +21,7 @@ class EndTransactionHeader(Header):
     from_transaction_check: bool | None = None
     transaction_id: str | None = None
     topic: str | None = None
+    broker_name: str | None = msgspec.field(name="bname", default=None)
 
 
 class CheckTransactionStateHeader(Header):
@@ -32,6 +35,7 @@ class CheckTransactionStateHeader(Header):
     offset_msg_id: str | None = None
     topic: str | None = None
     """The half topic, not the topic of the message. A broker of release 4 leaves it out."""
+    broker_name: str | None = msgspec.field(name="bname", default=None)
 
 
 class ResumeCheckHalfMessageHeader(Header):

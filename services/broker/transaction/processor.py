@@ -300,13 +300,13 @@ class TransactionProcessor:
             transaction_id=unique_key,
             offset_msg_id=encode_packed_stored_id(broker.store.store_host, physical_offset),
             topic=TRANS_HALF_TOPIC,
+            broker_name=broker.identity.name,
         )
         body = check_record(half, copy, queue_offset=queue_offset, physical_offset=physical_offset)
         members = broker.tables.producers.members(group)
         while members:
             member = members.pop(broker.rng.below(len(members)))
             command = RemotingCommand.request(RequestCode.CHECK_TRANSACTION_STATE, header, body=body, one_way=True)
-            command.ext_fields["bname"] = broker.identity.name
             try:
                 member.connection.send_one_way(command)
             except (BackpressureError, LocalProtocolError):
