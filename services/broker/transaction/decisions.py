@@ -145,7 +145,8 @@ class Decisions:
                 raise RefusalError(*_ALREADY[earlier])
             channel.reply(request, RemotingCommand.response_to(request, ResponseCode.SUCCESS))
             return
-        if newest in self._halves.deciding or newest in self._ops.pending:
+        # A pending half message without a decision was given up just now. A late commit of it is still delivered.
+        if newest in self._halves.deciding:
             raise RefusalError(ResponseCode.SYSTEM_BUSY, "the transaction is being decided")
         if newest in self._decided:
             raise RefusalError(

@@ -163,6 +163,15 @@ async def test_after_fifteen_checks_the_message_moves_to_the_topic_of_given_up_o
     assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (1, 1, 6)
 
 
+async def test_a_late_commit_of_a_given_up_transaction_is_delivered(unit, producer):
+    half = await producer.begin()
+    while not messages(unit, GIVEN_UP):  # noqa: ASYNC110 - virtual time; the broker has no event for it.
+        await asyncio.sleep(0.1)
+    assert (await producer.end(half, COMMIT)).code == ResponseCode.SUCCESS
+    await asyncio.sleep(2 * CHECK_S)
+    assert bodies(unit) == [b"hello"]
+
+
 async def test_a_given_up_transaction_can_be_checked_again(unit, producer):
     await producer.begin()
     await asyncio.sleep(17 * CHECK_S)
