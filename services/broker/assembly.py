@@ -4,7 +4,7 @@ The only files it touches are config/*.json. bootstrap.py adds what belongs to a
 and signals.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from gantry.model.names import SCHEDULE_TOPIC
 from gantry.model.topic import TopicConfig
@@ -29,8 +29,8 @@ from services.broker.store.messagestore import MessageStore
 from services.broker.tables import Tables
 from services.broker.topicdeletion import TopicDeletion
 
-Timer = tuple[str, int, Callable[[], None]]
-"""Name, interval in ms, and work of a timer."""
+Timer = tuple[str, int, Callable[[], Awaitable[None] | None]]
+"""Name, interval in ms, and work of a timer. The timer waits for the end of work that is a coroutine."""
 
 
 class Broker:
@@ -119,7 +119,7 @@ class Broker:
         # that, the next start adds them again.
         self.persistence.mark(documents.TOPICS_FILE)
         self.persistence.mark(documents.GROUPS_FILE)
-        self.deletion.finish_unsaved(self._save_all)
+        self.deletion.finish_unsaved(self.save_all)
 
     def disconnected(self, channel: Channel) -> None:
         """Forget everything that belongs to a connection: its held pulls, reads, producers and consumers."""
@@ -147,6 +147,16 @@ class Broker:
             self.tables.offsets.is_dirty = False
             self.persistence.mark(documents.OFFSETS_FILE)
 
+    def save_all(self) -> None:
+        """Save all tables that have changed, in the caller's thread. This is the last step before the store stops.
+
+        Raises:
+            OSError: The disk failed.
+        """
+        self.save_offsets()
+        self.tables.delay_offsets.save()
+        self.persistence.write_all()
+
     async def create_topic(self, config: TopicConfig) -> None:
         """Create a topic unless it exists, and wait until it is on disk. Raises NotSavedError."""
         if self.tables.topics.find(config.topic_name) is None:
@@ -164,7 +174,7 @@ class Broker:
 
     def collect_runtime_info(self) -> dict[str, str]:
         """Return the figures of request 28."""
-        delivered = self.tables.delay_offsets.offset_table
+        delivered = self.tables.delay_offsets.offsets
         delays = schedule_offsets(delivered, lambda queue_id: self.store.max_offset(SCHEDULE_TOPIC, queue_id))
         return self.runtime_info.collect() | delays
 
@@ -207,10 +217,6 @@ class Broker:
         for changed in self.on_group_changed:
             changed(group)
         self.persistence.mark(documents.GROUPS_FILE)
-
-    def _save_all(self) -> None:
-        self.save_offsets()
-        self.persistence.write_all()
 
     async def _saved(self, name: str) -> None:
         """Wait until a table and the offsets are on disk.

@@ -138,9 +138,8 @@ def _stop_from_thread(loop: asyncio.AbstractEventLoop, lifecycle: Lifecycle) -> 
 def _save_and_close(broker: Broker, store: MessageStore) -> None:
     if store.lost_reason() is None:
         broker.finish()
-        broker.save_offsets()
         try:
-            broker.persistence.write_all()
+            broker.save_all()
         except OSError as error:
             log.warning(
                 "the latest topics, groups or offsets can't be saved; the next start has older ones",

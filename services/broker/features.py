@@ -9,6 +9,7 @@ from typing import Final
 
 from gantry.remoting.aio import Handler
 from services.broker.assembly import Broker
+from services.broker.delay import feature as delay
 from services.broker.processors import (
     backlog,
     brokeradmin,
@@ -45,6 +46,7 @@ FEATURES: Final[Sequence[Feature]] = (
     connections.build,
     brokeradmin.build,
     transaction.build,
+    delay.build,
 )
 
 

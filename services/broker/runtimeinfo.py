@@ -157,7 +157,7 @@ class RuntimeInfo:
 
 
 def schedule_offsets(delivered: Mapping[int, int], max_offset: Callable[[int], int]) -> dict[str, str]:
-    """Return the delivery progress of each delay level as `delivered,max`, for a store that another broker wrote."""
+    """Return the delivery progress of each delay level as `delivered,max`."""
     return {
         f"scheduleMessageOffset_{level}": f"{offset},{max_offset(level - 1)}" for level, offset in delivered.items()
     }

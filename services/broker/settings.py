@@ -96,6 +96,7 @@ class BrokerSettings(StoreSettings):
     channel_expired_timeout: int = 120_000  # ms
     default_query_max_num: int = 32
     store_reply_message_enable: bool = True
+    flush_delay_offset_interval: int = 10_000  # ms
 
     # Durability; a send that waits longer for the disk gets FLUSH_DISK_TIMEOUT.
     sync_flush_timeout: int = 5000  # ms
@@ -193,6 +194,7 @@ LIVE_KEYS: Final = frozenset(
         "start_accept_send_request_time_stamp",
         "max_message_size",
         "default_query_max_num",
+        "message_delay_level",
         "long_polling_enable",
         "short_polling_time_mills",
         "notify_consumer_ids_changed_enable",
@@ -247,6 +249,7 @@ _POSITIVE = (
     "register_name_server_period",
     "register_broker_timeout_mills",
     "flush_consumer_offset_interval",
+    "flush_delay_offset_interval",
     "short_polling_time_mills",
     "channel_expired_timeout",
     "default_query_max_num",

@@ -8,13 +8,13 @@ from itertools import islice
 from typing import Final
 
 from gantry.model.topic import DataVersion
-from gantry.remoting.bodies import DelayOffsetWrapper
 from gantry.runtime.clock import Clock
 from gantry.runtime.files import FileSystem
 from gantry.runtime.telemetry import logger
 from services.broker.identity import BrokerIdentity
 from services.broker.registry import documents
 from services.broker.registry.consumers import ConsumerTable
+from services.broker.registry.delayoffsets import DelayOffsetTable
 from services.broker.registry.groups import GroupTable, system_groups
 from services.broker.registry.offsets import OffsetTable
 from services.broker.registry.persistence import Persistence
@@ -41,16 +41,17 @@ class Tables:
         self.producers = ProducerTable()
         self.consumers = ConsumerTable()
         self.queue_locks = QueueLocks()
+        self.delay_offsets = DelayOffsetTable()
         self._topics_file = documents.load_topics(files, root, self.topics)
         self._groups_file = documents.load_groups(files, root, self.groups)
         self._offsets_file = documents.load_offsets(files, root, self.offsets)
-        self.delay_offsets: DelayOffsetWrapper = documents.load_delay_offsets(files, root)
+        self._delay_offsets_file = documents.load_delay_offsets(files, root, self.delay_offsets)
         self.kept = documents.load_kept_settings(files, root)
         self.topics.add_missing(system_topics(identity, settings))
         self.groups.add_missing(system_groups())
         # If a name server knew this address with another store, the new version shows it that this table is a new one.
         born = DataVersion(timestamp=clock.now_ms())
-        for table in (self.topics, self.groups, self.offsets):
+        for table in (self.topics, self.groups, self.offsets, self.delay_offsets):
             if table.version == DataVersion():
                 table.version = born
 
@@ -59,6 +60,9 @@ class Tables:
         persistence.add(documents.TOPICS_FILE, self._topics_file, documents.topics_text(self.topics))
         persistence.add(documents.GROUPS_FILE, self._groups_file, documents.groups_text(self.groups))
         persistence.add(documents.OFFSETS_FILE, self._offsets_file, documents.offsets_text(self.offsets))
+        name = documents.DELAY_OFFSETS_FILE
+        persistence.add(name, self._delay_offsets_file, documents.delay_offsets_text(self.delay_offsets))
+        self.delay_offsets.on_save = lambda: persistence.mark(name)
 
     def clamp_offsets(self, end_of: Callable[[str, int], int]) -> None:
         """Set committed offsets beyond the end of their queue back to the end.

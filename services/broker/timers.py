@@ -1,7 +1,7 @@
 """The periodic work of a broker. Each timer is a named task of the service."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
 
 from services.broker import longpolling, overload
@@ -51,11 +51,13 @@ def timers(broker: Broker) -> Iterator[Timer]:
     yield "offsets", broker.settings.flush_consumer_offset_interval, broker.save_offsets
 
 
-async def every(interval_ms: int, work: Callable[[], None]) -> None:
+async def every(interval_ms: int, work: Callable[[], Awaitable[None] | None]) -> None:
     """Do the work at this interval until the task is cancelled. A late run does not cause an extra one."""
     while True:
         await asyncio.sleep(interval_ms / 1000)
-        work()
+        ended = work()
+        if ended is not None:
+            await ended
 
 
 def _day(now_ms: int) -> str:

@@ -19,6 +19,7 @@ from gantry.storeformat.configjson import BACKUP_SUFFIX
 from gantry.storeformat.configtables import parse_table
 from services.broker.registry import documents
 from services.broker.registry.configfile import ConfigFile
+from services.broker.registry.delayoffsets import DelayOffsetTable
 from services.broker.registry.groups import GroupTable
 from services.broker.registry.offsets import OffsetTable
 from services.broker.registry.topics import TopicTable
@@ -46,8 +47,9 @@ def offsets(files: FileSystem, root: str) -> tuple[ConfigFile, set[str]]:
     return documents.load_offsets(files, root, table), set(table.all())
 
 
-def delay_offsets(files: FileSystem, root: str) -> tuple[None, set[str]]:
-    return None, {str(level) for level in documents.load_delay_offsets(files, root).offset_table}
+def delay_offsets(files: FileSystem, root: str) -> tuple[ConfigFile, set[str]]:
+    table = DelayOffsetTable()
+    return documents.load_delay_offsets(files, root, table), {str(level) for level in table.offsets}
 
 
 def settings(files: FileSystem, root: str) -> tuple[None, set[str]]:

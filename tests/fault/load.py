@@ -103,7 +103,7 @@ class Load:
         while not self._stopping:
             kind = rng.below(20)
             if kind == 0:
-                await self._one(rng, extra={PropertyName.DELAY: "3"})
+                await self._one(rng, extra={PropertyName.INNER_NUM: "3"})
             elif kind == 1:
                 await self._one(rng, queue_id=NO_SUCH_QUEUE)
             elif kind <= 3:

@@ -53,8 +53,15 @@ class BrokerUnit:
     """A running broker; use it with `async with`."""
 
     def __init__(
-        self, *, files: Any = None, client: Any = None, features: Sequence[Feature] = FEATURES, **settings: Any
+        self,
+        *,
+        files: Any = None,
+        client: Any = None,
+        features: Sequence[Feature] = FEATURES,
+        timer_interval_ms_min: int = 0,
+        **settings: Any,
     ) -> None:
+        """Create it; `timer_interval_ms_min` makes timers slower, for tests that take hours of virtual time."""
         self.clock = VirtualClock()
         self.files = files or MemFileSystem(self.clock)
         self.settings = BrokerSettings(**{**SMALL, **settings})
@@ -62,6 +69,7 @@ class BrokerUnit:
         self.readers: list[Worker] = [InlineWorker()]
         self._client = client or UnreachableClient()
         self._features = features
+        self._timer_interval_ms_min = timer_interval_ms_min
         self._tasks: list[asyncio.Task[Any]] = []
 
     async def __aenter__(self) -> Self:
@@ -78,8 +86,7 @@ class BrokerUnit:
             on_flush_failed=core.waiters.flush_failed_from_thread,
             **{name: InlineWorker() for name in ("flush_worker", "making_worker", "chores_worker")},
         )
-        self.files.make_dirs("/data")
-        self.files.sync_dir("/")
+        self._make_folder()
         self.store.start()
         self.broker = Broker(
             self.settings,
@@ -100,10 +107,15 @@ class BrokerUnit:
             on_connect=note_peer,
             on_close=self.broker.disconnected,
         )
-        work = [every(interval_ms, job) for _, interval_ms, job in timers(self.broker)]
+        least_ms = self._timer_interval_ms_min
+        work = [every(max(interval, least_ms), job) for _, interval, job in timers(self.broker)]
         self._tasks = [loop.create_task(job) for job in (*work, self.broker.persistence.run())]
         self.connection = self.connect()
         return self
+
+    def _make_folder(self) -> None:
+        self.files.make_dirs("/data")
+        self.files.sync_dir("/")
 
     async def __aexit__(self, *error: object) -> None:
         for task in self._tasks:
@@ -112,8 +124,7 @@ class BrokerUnit:
         self.connection.client.abort("test is over")
         if self.store.lost_reason() is None:
             self.broker.finish()
-            self.broker.save_offsets()
-            self.broker.persistence.write_all()
+            self.broker.save_all()
         self.store.stop()
 
     def connect(self, handlers: Mapping[int, Any] | None = None) -> ConnectionPair:

@@ -25,6 +25,7 @@ from gantry.runtime.clock import Clock
 from services.broker.assembly import Broker
 from services.broker.processors.table import replying_to_refusals
 from services.broker.refusal import RefusalError
+from services.broker.registry.delayoffsets import DelayOffsetTable
 from services.broker.registry.groups import GROUPS_MAX, GroupTable
 from services.broker.registry.offsets import OffsetTable
 from services.broker.stats import BrokerStats
@@ -45,7 +46,7 @@ class GroupAdminProcessor:
         *,
         groups: GroupTable,
         offsets: OffsetTable,
-        delay_offsets: DelayOffsetWrapper,
+        delay_offsets: DelayOffsetTable,
         stats: BrokerStats,
         clock: Clock,
         wait_until_saved: Callable[[], Awaitable[None]],
@@ -125,8 +126,10 @@ class GroupAdminProcessor:
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body.encode(offsets.version))
 
     def all_delay_offsets(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """45: return the delivery progress of the delay levels, as the broker that wrote the store has left it."""
-        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=self._delay_offsets.encode())
+        """45: return the delivery progress of the delay levels."""
+        table = self._delay_offsets
+        body = DelayOffsetWrapper(offset_table=table.offsets, data_version=table.version).encode()
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
 
     async def _put(self, request: RemotingCommand, groups: list[SubscriptionGroup]) -> RemotingCommand:
         for group in groups:

@@ -241,7 +241,8 @@ class SendProcessor:
         result = message.put_into(self._store)
         if result.status is not _OK:
             raise self._put_failed(result.status, result.reason, topic)
-        flow = target.flow
+        # A message that was diverted counts for its topic when the feature delivers it there.
+        flow = target.flow if message.topic == topic else self._gate.flow(message.topic)
         flow.messages += 1
         flow.calls += 1
         flow.size_bytes += result.next_offset - result.physical_offset

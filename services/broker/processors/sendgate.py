@@ -153,8 +153,12 @@ class SendChecks:
             raise RefusalError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
         if config is None or topic in self._unsaved:
             return None
-        target = self._targets[topic] = Target(config, self._stats.put_flow(topic, self._clock.now_ms()))
+        target = self._targets[topic] = Target(config, self.flow(topic))
         return target
+
+    def flow(self, topic: str) -> Flow:
+        """Return the statistics of the messages that are stored under a topic."""
+        return self._stats.put_flow(topic, self._clock.now_ms())
 
     def _refuse_early(self) -> None:
         starts_at_ms = self._live_settings.current.start_accept_send_request_time_stamp

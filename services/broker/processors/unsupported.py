@@ -2,7 +2,7 @@
 
 The broker never handles such a request in part, and never does something else instead.
 
-A message that asks for a delay or a pop receipt is refused too. As a normal message, it would be delivered at the wrong
+A message that asks for a set time or a pop receipt is refused too. As a normal message, it would be delivered at the wrong
 time.
 """
 
@@ -39,7 +39,6 @@ UNSUPPORTED: Mapping[int, str] = {
 _STARTDELIVERTIME = "__STARTDELIVERTIME"
 _TIMER_PREFIX = "TIMER_"
 _FEATURES: Mapping[str, str] = {
-    PropertyName.DELAY: "delay levels",
     _STARTDELIVERTIME: "messages for a set time",
     PropertyName.POP_CK: "pop consumption",
     PropertyName.POP_CK_OFFSET: "pop consumption",

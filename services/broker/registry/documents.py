@@ -1,9 +1,9 @@
 """The shapes of config/*.json, and the table that each file keeps (docs/formats/config.md).
 
-    topics.json              TopicTable     saved on change
-    subscriptionGroup.json   GroupTable     saved on change
-    consumerOffset.json      OffsetTable    saved every 5 s
-    delayOffset.json         delivery progress of the broker that wrote the store; only read, for request 45
+    topics.json              TopicTable         saved on change
+    subscriptionGroup.json   GroupTable         saved on change
+    consumerOffset.json      OffsetTable        saved every 5 s
+    delayOffset.json         DelayOffsetTable   saved every 10 s
     gantry-settings.json     changes by request 25; Gantry's own file
 
 RocketMQ 4.9 writes fewer members (no stateVersion, no attributes, no forbiddenTable, no dataVersion of offsets). A
@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from gantry.model.topic import DataVersion
-from gantry.remoting.bodies import DelayOffsetWrapper
 from gantry.remoting.bodies.beans import DataVersionBean, SubscriptionGroupBean, TopicConfigBean
 from gantry.runtime.files import FileSystem
 from gantry.runtime.telemetry import logger
 from services.broker.registry.configfile import ConfigFile
 from services.broker.registry.configtext import ConfigText, EntryTexts
+from services.broker.registry.delayoffsets import DelayOffsetTable
 from services.broker.registry.groups import GroupTable
 from services.broker.registry.offsets import OffsetTable
 from services.broker.registry.topics import TopicTable
@@ -111,12 +111,13 @@ def _committed(table: dict[str, dict[int, int]]) -> dict[str, dict[int, int]]:
     }
 
 
-def load_delay_offsets(files: FileSystem, root_dir: str) -> DelayOffsetWrapper:
-    """Read the delivery progress of the delay levels. Raises StartupError."""
-    read = ConfigFile(files, config_path(root_dir, DELAY_OFFSETS_FILE)).read(_DelayOffsets)
-    if read is None:
-        return DelayOffsetWrapper({}, _NO_VERSION.to_model())
-    return DelayOffsetWrapper(read.offset_table, (read.data_version or _NO_VERSION).to_model())
+def load_delay_offsets(files: FileSystem, root_dir: str, table: DelayOffsetTable) -> ConfigFile:
+    """Fill the table from its file. Return the file for later saves. Raises StartupError."""
+    file = ConfigFile(files, config_path(root_dir, DELAY_OFFSETS_FILE))
+    read = file.read(_DelayOffsets)
+    if read is not None:
+        table.load((read.data_version or _NO_VERSION).to_model(), read.offset_table)
+    return file
 
 
 def load_kept_settings(files: FileSystem, root_dir: str) -> KeptSettings:
@@ -162,6 +163,16 @@ def offsets_text(offsets: OffsetTable) -> ConfigText:
             "dataVersion": lambda: version_document(offsets.version),
             "groupTopicMap": EntryTexts(offsets.unsaved_groups, lambda group: offsets.topics_of(group) or None),
             "offsetTable": EntryTexts(offsets.unsaved, offsets.all().get),
+        }
+    )
+
+
+def delay_offsets_text(table: DelayOffsetTable) -> ConfigText:
+    """Return the text of delayOffset.json."""
+    return ConfigText(
+        {
+            "dataVersion": lambda: version_document(table.version),
+            "offsetTable": lambda: dict(sorted(table.offsets.items())),
         }
     )
 

@@ -19,7 +19,7 @@ from services.broker.store.log.commitlog import CommitLog
 from services.broker.store.log.logreader import LogReader
 from services.broker.store.queues.consumequeue import ConsumeQueue, is_message_unit
 from services.broker.store.queues.consumequeuestore import ConsumeQueueStore
-from services.broker.store.results import FirstMessage, UnitRows
+from services.broker.store.results import FirstMessage, UnitRows, Units
 
 # Size, magic, queue id, queue offset, physical offset, sysFlag and stored at, at their positions in a record whose born
 # host has 4 bytes (message record); with 16 bytes the time stands 12 bytes further on.
@@ -44,6 +44,18 @@ class BacklogReader:
         self._log = commit_log
         self._log_reader = log_reader
         self._queues = queues
+
+    def units(self, topic: str, queue_id: int, offset: int, count: int) -> Units:
+        """Return up to `count` units from an offset on; all of them lie in one file.
+
+        There are none before the queue's first one, at its end and after it. A queue that does not exist begins and
+        ends at 0.
+        """
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return Units(0, 0, b"")
+        low, high = queue.min_offset, queue.max_offset
+        return Units(low, high, queue.units(offset, count) if low <= offset < high else b"")
 
     def unit_rows(self, topic: str, queue_id: int, offset: int, count: int) -> UnitRows:
         """Return up to `count` units from an offset on as rows; all of them lie in one file.

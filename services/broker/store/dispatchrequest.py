@@ -67,6 +67,10 @@ class DispatchRequestMaker:
         self._queues = queues
         self._delays_ms = parse_delay_levels(settings.message_delay_level)
 
+    def set_delay_levels(self, delays_ms: tuple[int, ...]) -> None:
+        """Change the lengths of the delay levels, for messages that are stored from now on."""
+        self._delays_ms = delays_ms
+
     def from_record(self, head: RecordHead, *, with_keys: bool = True) -> DispatchRequest | None:
         """Return the request of a record in the log; None if its topic is not valid.
 

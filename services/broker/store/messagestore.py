@@ -161,6 +161,8 @@ class MessageStore:
         backlog = BacklogReader(self._log, self._log_reader, self._queues)
         self.unit_rows = backlog.unit_rows
         self.find_message = backlog.find_message
+        self.units = backlog.units
+        self.set_delay_levels = self._requests.set_delay_levels
         self.verified_stored_at = backlog.stored_at
 
     def _listen(self, on_flush_failed: Callable[[str], None] | None, on_lost: Callable[[str], None] | None) -> None:

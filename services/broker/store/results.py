@@ -105,6 +105,14 @@ class QueryResult(NamedTuple):
     index_last_update_phyoffset: int
 
 
+class Units(NamedTuple):
+    """Consecutive units of a queue, as they are in its files."""
+
+    min_offset: int
+    max_offset: int
+    data: bytes
+
+
 class UnitRows(NamedTuple):
     """Consecutive units of a queue."""
 

@@ -116,16 +116,14 @@ async def test_all_offsets_of_a_large_table_are_encoded_in_slices(
     assert told.data_version == offsets.version
 
 
-async def test_delay_offsets_are_those_of_the_store() -> None:
+async def test_delay_offsets_beyond_their_queues_are_corrected() -> None:
     files = MemFileSystem(VirtualClock())
     files.make_dirs("/data/store/config")
     text = b'{\n\t"dataVersion":{\n\t\t"counter":1,\n\t\t"stateVersion":0,\n\t\t"timestamp":5\n\t},\n\t"offsetTable":{1:13,3:14\n\t}\n}'
     files.write("/data/store/config/delayOffset.json", text)
     async with BrokerUnit(files=files) as unit:
         answer = await unit.ask(RequestCode.GET_ALL_DELAY_OFFSET)
-        assert answer.body == (
-            b'{"dataVersion":{"counter":1,"stateVersion":0,"timestamp":5},"offsetTable":{1:13,3:14}}'
-        )
+        assert answer.body == (b'{"dataVersion":{"counter":1,"stateVersion":0,"timestamp":5},"offsetTable":{1:0,3:0}}')
         info = json.loads((await unit.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body_bytes)["table"]
-        assert info["scheduleMessageOffset_3"] == "14,0"
-    assert files.read("/data/store/config/delayOffset.json") == text
+        assert info["scheduleMessageOffset_3"] == "0,0"
+    assert files.read("/data/store/config/delayOffset.json") == text.replace(b"{1:13,3:14", b"{1:0,3:0")

@@ -142,7 +142,6 @@ class TestRefusedSend:
     @pytest.mark.parametrize(
         ("properties", "code", "remark"),
         [
-            ({"DELAY": "3"}, 3, "property DELAY=3: delay levels are not supported yet"),
             ({"DELAY": "x"}, 13, "property DELAY=x: is not a number"),
             ({"TIMER_DELIVER_MS": "1"}, 3, "TIMER_DELIVER_MS=1: messages for a set time"),
             ({"TIMER_DEL_UNIQKEY": "T+K"}, 3, "TIMER_DEL_UNIQKEY"),
@@ -254,7 +253,8 @@ class TestBatch:
 
     async def test_a_batch_is_stored_as_a_whole_or_not_at_all(self, unit: BrokerUnit) -> None:
         refused = [
-            ([(0, b"a", b""), (0, b"b", b"DELAY\x013\x02")], {}, 3, "DELAY=3"),
+            ([(0, b"a", b""), (0, b"b", b"DELAY\x013\x02")], {}, 13, "DELAY=3: a message of a batch may not have it"),
+            ([(0, b"a", b"")], {"properties": {"DELAY": "3"}}, 13, "DELAY=3: a message of a batch may not have it"),
             ([(0, b"a", b"")], {"properties": {"TRAN_MSG": "true"}}, 13, "TRAN_MSG"),
             (b"\0\0\0\x05abc", {}, 13, "batch item 0"),
             (encode_batch([(0, b"a", b"")])[:-1], {}, 13, "batch item 0"),

@@ -11,6 +11,7 @@ from gantry.runtime.files import FileSystem
 from services.broker.registry import documents
 from services.broker.registry.configfile import ConfigFile
 from services.broker.registry.configtext import ConfigText
+from services.broker.registry.delayoffsets import DelayOffsetTable
 from services.broker.registry.groups import GroupTable
 from services.broker.registry.offsets import OffsetTable
 from services.broker.registry.topics import TopicTable
@@ -109,7 +110,9 @@ def test_files_of_4_9_are_read(files: MemFileSystem) -> None:
     assert topics.version == DataVersion(0, 5, 2)
     assert groups.find("g") == SubscriptionGroup("g")
     assert offsets.queues("T", "g") == {0: 7, 1: 8}
-    assert documents.load_delay_offsets(files, "s").offset_table == {3: 10, 4: 2}
+    delay_offsets = DelayOffsetTable()
+    documents.load_delay_offsets(files, "s", delay_offsets)
+    assert delay_offsets.offsets == {3: 10, 4: 2}
 
 
 def test_colons_and_digits_in_texts_are_unchanged(files: MemFileSystem) -> None:
