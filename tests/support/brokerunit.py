@@ -114,7 +114,7 @@ class BrokerUnit:
         return self
 
     def _make_folder(self) -> None:
-        self.files.make_dirs("/data")
+        self.files.make_dirs(self.settings.store_path_root_dir.rpartition("/")[0])
         self.files.sync_dir("/")
 
     async def __aexit__(self, *error: object) -> None:

@@ -159,9 +159,8 @@ class MessageStore:
         self.earliest_stored_at = self._log_reader.first_stored_at
         self.attempt = self._pages.attempt
         backlog = BacklogReader(self._log, self._log_reader, self._queues)
-        self.unit_rows = backlog.unit_rows
         self.find_message = backlog.find_message
-        self.units = backlog.units
+        self.unit_rows, self.units = backlog.unit_rows, backlog.units
         self.set_delay_levels = self._requests.set_delay_levels
         self.verified_stored_at = backlog.stored_at
 
