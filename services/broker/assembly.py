@@ -169,7 +169,8 @@ class Broker:
         await self.registration.wait_until_announced()
 
     async def wait_until_groups_saved(self) -> None:
-        """Wait until groups and offsets are on disk. Raises NotSavedError."""
+        """Wait until groups, their retry topics and offsets are on disk. Raises NotSavedError."""
+        await self.persistence.durable(documents.TOPICS_FILE)
         await self._saved(documents.GROUPS_FILE)
 
     def collect_runtime_info(self) -> dict[str, str]:

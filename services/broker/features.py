@@ -28,6 +28,7 @@ from services.broker.processors import (
 from services.broker.processors.table import Processor, combine
 from services.broker.processors.unsupported import unsupported_handlers
 from services.broker.transaction import processor as transaction
+from services.broker.retry import feature as retry
 
 Feature = Callable[[Broker], Processor]
 
@@ -45,6 +46,7 @@ FEATURES: Final[Sequence[Feature]] = (
     backlog.build,
     connections.build,
     brokeradmin.build,
+    retry.build,
     transaction.build,
     delay.build,
 )

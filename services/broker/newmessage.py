@@ -4,7 +4,7 @@ The hot path of a send keeps properties encoded. Special messages take this form
 stored, and features append messages of their own.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from gantry.model.errors import InvalidMessageError
@@ -28,6 +28,7 @@ class NewMessage:
         sys_flag: System flag; the store sets the bits of the hosts.
         reconsume_times: Number of failed deliveries so far.
         prepared_transaction_offset: Physical offset of the half message, for a committed message.
+        max_reconsume_times: Limit of failed deliveries that a client gives, or None.
     """
 
     topic: str
@@ -40,6 +41,7 @@ class NewMessage:
     sys_flag: int = 0
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
+    max_reconsume_times: int | None = None
 
     def put_into(self, store: MessageStore) -> PutResult:
         """Store the message. Durability: as for `MessageStore.put`."""
@@ -61,6 +63,14 @@ class NewMessage:
         )
 
 
+class TopicNeededError(Exception):
+    """A message needs a topic that does not exist, or is not on disk yet. `make` creates it; it raises RefusalError."""
+
+    def __init__(self, make: Callable[[], Awaitable[None]]) -> None:
+        super().__init__("a topic is needed")
+        self.make = make
+
+
 SendHook = Callable[[NewMessage], None]
 """Changes a special message of a client before it is stored, or leaves it alone.
 
@@ -68,5 +78,6 @@ A hook leaves a message alone that an earlier hook has put into the half topic. 
 that it stores.
 
 A message is special if it has a property of a feature, or if it goes to a retry topic with `reconsume_times`. Hooks run
-in the order of the features. A hook raises RefusalError if the message may not be stored.
+in the order of the features. A hook raises RefusalError if the message may not be stored, and TopicNeededError if a topic must be
+created first; then all hooks run again.
 """

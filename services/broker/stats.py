@@ -96,6 +96,8 @@ _NAMES: Mapping[str, tuple[str, bool]] = {
     "BROKER_PUT_NUMS": ("broker_put", False),
     "BROKER_GET_NUMS": ("broker_get", False),
 }
+SNDBCK_PUT_NUMS, DLQ_PUT_NUMS = "SNDBCK_PUT_NUMS", "DLQ_PUT_NUMS"
+_RETURNS = (SNDBCK_PUT_NUMS, DLQ_PUT_NUMS)
 
 
 class Totals(NamedTuple):
@@ -116,6 +118,8 @@ class BrokerStats:
         self._cluster = cluster
         self._puts: dict[str, Flow] = {}
         self._gets: dict[tuple[str, str], Flow] = {}
+        # Messages that a group sent back, and those of them that became dead letters: (statistic, topic, group) → flow.
+        self._returns: dict[tuple[str, str, str], Flow] = {}
         self._broker_put = Flow(now_ms)
         self._broker_get = Flow(now_ms)
         self._sampling: Iterator[None] | None = None
@@ -143,12 +147,24 @@ class BrokerStats:
             flow = self._gets[key] = Flow(now_ms)
         return flow
 
+    def return_flow(self, name: str, topic: str, group: str, now_ms: int) -> Flow:
+        """Return the flow of SNDBCK_PUT_NUMS or DLQ_PUT_NUMS; create it if it is new."""
+        key = (name, topic, group)
+        flow = self._returns.get(key)
+        if flow is None:
+            flow = self._returns[key] = Flow(now_ms)
+        return flow
+
     def totals(self) -> tuple[Totals, Totals]:
         """Return the totals of puts and of gets."""
         return _total(self._forgotten_put, self._puts.values()), _total(self._forgotten_get, self._gets.values())
 
     def find(self, name: str, key: str, now_ms: int) -> tuple[Window, Window, Window] | None:
         """Return minute, hour and day of the statistic with RocketMQ's name and key, or None if there is none."""
+        if name in _RETURNS:
+            topic, _, group = key.partition("@")
+            returned = self._returns.get((name, topic, group))
+            return None if returned is None else returned.windows(now_ms)
         if name not in _NAMES:
             return None
         table, size = _NAMES[name]
@@ -208,6 +224,12 @@ class BrokerStats:
                 self._forget_get(key)
             if number % SAMPLE_SLICE_MAX == 0:
                 yield
+        for number, (name, returned) in enumerate(list(self._returns.items()), 1):
+            returned.sample(self._now_ms)
+            if self._now_ms - returned.changed_at_ms > IDLE_MAX_MS:
+                self._returns.pop(name, None)
+            if number % SAMPLE_SLICE_MAX == 0:
+                yield
         self._sum_up()
         self._broker_put.sample(self._now_ms)
         self._broker_get.sample(self._now_ms)
@@ -219,11 +241,13 @@ class BrokerStats:
             self._forgotten_put = _total(self._forgotten_put, (flow,))
         for key in [key for key in self._gets if key[0] == topic]:
             self._forget_get(key)
+        self._returns = {key: flow for key, flow in self._returns.items() if key[1] != topic}
 
     def forget_group(self, group: str) -> None:
         """Remove the flows of a deleted group."""
         for key in [key for key in self._gets if key[1] == group]:
             self._forget_get(key)
+        self._returns = {key: flow for key, flow in self._returns.items() if key[2] != group}
 
     def put_items(self) -> list[tuple[str, Flow]]:
         """Return (topic, flow) of all puts, for the metrics."""

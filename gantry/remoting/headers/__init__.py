@@ -12,6 +12,7 @@ from gantry.remoting.headers.client import (
 )
 from gantry.remoting.headers.fields import Header
 from gantry.remoting.headers.group import (
+    ConsumerSendMsgBackHeader,
     DeleteSubscriptionGroupHeader,
     GetConsumeStatsHeader,
     GetSubscriptionGroupConfigHeader,
@@ -77,6 +78,7 @@ __all__ = [
     "AddWritePermResponseHeader",
     "BrokerHeartbeatHeader",
     "CheckTransactionStateHeader",
+    "ConsumerSendMsgBackHeader",
     "CreateTopicHeader",
     "DeleteKvConfigHeader",
     "DeleteSubscriptionGroupHeader",

@@ -1,6 +1,23 @@
-"""Consumer groups on a broker: 207, 352 and 208."""
+"""Consumer groups on a broker: 36, 207, 352 and 208."""
 
-from gantry.remoting.headers.fields import Header
+from gantry.remoting.headers.fields import Header, Int32, Int64
+
+
+class ConsumerSendMsgBackHeader(Header):
+    """36: send back a message that could not be processed.
+
+    offset: the physical offset of the message. delay_level: 0 means that the broker decides, a negative level makes a
+    dead letter of the message. origin_msg_id, origin_topic: for the broker's log only. max_reconsume_times: the limit
+    of failed deliveries; None means that of the group.
+    """
+
+    offset: Int64
+    group: str
+    delay_level: Int32
+    origin_msg_id: str | None = None
+    origin_topic: str | None = None
+    unit_mode: bool | None = None
+    max_reconsume_times: Int32 | None = None
 
 
 class DeleteSubscriptionGroupHeader(Header):

@@ -28,7 +28,9 @@ from services.broker.refusal import RefusalError
 from services.broker.registry.delayoffsets import DelayOffsetTable
 from services.broker.registry.groups import GROUPS_MAX, GroupTable
 from services.broker.registry.offsets import OffsetTable
+from services.broker.registry.topics import TopicTable
 from services.broker.stats import BrokerStats
+from services.broker.topicdeletion import TopicDeletion
 
 SLICE_OFFSETS = 1024
 """Number of offsets that are encoded in one turn of the loop; takes about half a millisecond."""
@@ -45,6 +47,8 @@ class GroupAdminProcessor:
         self,
         *,
         groups: GroupTable,
+        topics: TopicTable,
+        deletion: TopicDeletion,
         offsets: OffsetTable,
         delay_offsets: DelayOffsetTable,
         stats: BrokerStats,
@@ -52,6 +56,8 @@ class GroupAdminProcessor:
         wait_until_saved: Callable[[], Awaitable[None]],
     ) -> None:
         self._groups = groups
+        self._topics = topics
+        self._deletion = deletion
         self._offsets = offsets
         self._delay_offsets = delay_offsets
         self._stats = stats
@@ -83,14 +89,25 @@ class GroupAdminProcessor:
         return await self._put(request, decode_subscription_groups(request.body_bytes))
 
     async def delete(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """207: delete a group and, if asked, its committed offsets. The tool deletes the group's topics."""
+        """207: delete a group and, if asked, its committed offsets, its retry topic and its dead letters.
+
+        RocketMQ leaves the topics to the tool. A waiting retry is discarded when it is due, because its topic is gone.
+        The remark of the reply names the topics that are kept.
+        """
         header = DeleteSubscriptionGroupHeader.from_ext(request.ext_fields)
-        self._groups.remove(header.group_name, self._clock.now_ms())
+        group = header.group_name
+        self._groups.remove(group, self._clock.now_ms())
+        remark = None
+        topics = [topic for topic in (names.retry_topic(group), names.dlq_topic(group)) if self._topics.find(topic)]
         if header.clean_offset or header.remove_offset:
-            self._offsets.remove_group(header.group_name)
-        self._stats.forget_group(header.group_name)
+            self._offsets.remove_group(group)
+            for topic in topics:
+                await self._deletion.delete(topic)
+        elif topics:
+            remark = f"the offsets of the group and {', '.join(topics)} are kept; cleanOffset=true deletes them"
+        self._stats.forget_group(group)
         await self._wait_until_saved()
-        return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, remark=remark)
 
     def config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """352: return the configuration of one group."""
@@ -174,6 +191,8 @@ def build(broker: Broker) -> GroupAdminProcessor:
     tables = broker.tables
     return GroupAdminProcessor(
         groups=tables.groups,
+        topics=tables.topics,
+        deletion=broker.deletion,
         offsets=tables.offsets,
         delay_offsets=tables.delay_offsets,
         stats=broker.stats,

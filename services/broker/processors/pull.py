@@ -51,6 +51,11 @@ _FILTERS_CACHED_MAX = 1024
 _MASTER_ID = 0
 
 
+def _is_tool_at_dead_letters(header: PullMessageHeader) -> bool:
+    """Return whether a tool reads dead letters, whose topic is not readable for consumers."""
+    return header.consumer_group == TOOLS_CONSUMER_GROUP and is_dlq_topic(header.topic)
+
+
 class ForbiddenType:
     """The reason why a pull gets NO_PERMISSION."""
 
@@ -291,9 +296,7 @@ class PullProcessor:
             raise RefusalError(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please! {FAQ}"
             )
-        # Dead letters wait for a person, and not for the next consumer: tools may read them, consumers may not.
-        is_tool = header.consumer_group == TOOLS_CONSUMER_GROUP and is_dlq_topic(header.topic)
-        if not topic.perm & Perm.READ and not is_tool:
+        if not topic.perm & Perm.READ and not _is_tool_at_dead_letters(header):
             raise _forbidden(f"the topic[{header.topic}] pulling message is forbidden", ForbiddenType.TOPIC)
         if not 0 <= header.queue_id < topic.read_queue_nums:
             raise RefusalError(

@@ -5,7 +5,7 @@ The exception is a message with WAIT=false, whose producer does not want to wait
 """
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from gantry.remoting.replies import SendReplies
 from services.broker.assembly import Broker
 from services.broker.durabilitywaiters import DurabilityWaiters, Outcome
 from services.broker.identity import BrokerIdentity
-from services.broker.newmessage import NewMessage, SendHook
+from services.broker.newmessage import NewMessage, SendHook, TopicNeededError
 from services.broker.processors.sendgate import SendChecks, Target
 from services.broker.processors.sendproperties import SendProperties
 from services.broker.processors.unsupported import TRANSACTION_OR_INNER_BATCH, refuse_sys_flag
@@ -140,15 +140,23 @@ class SendProcessor:
         try:
             target = self._gate.find(header)
             if target is None:
-                return self._create_first(channel, request, header, append)
+                make = partial(self._gate.create, header)
+                return self._create_first(channel, request, header, append, make)
             return append(channel, request, header, target)
+        except TopicNeededError as error:
+            return self._create_first(channel, request, header, append, error.make)
         except RefusalError as error:
             return self._refused(request, error)
 
     async def _create_first(
-        self, channel: Channel, request: RemotingCommand, header: SendMessageHeader, append: _Append
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        header: SendMessageHeader,
+        append: _Append,
+        make: Callable[[], Awaitable[None]],
     ) -> Reply:
-        """Create the topic, then continue as with a known topic. Only such sends need a task."""
+        """Create a topic with `make`, then continue as with known topics. Only such sends need a task."""
         size = len(request.body or b"")
         if self._creating_bytes + size > CREATING_BYTES_MAX:
             remark = (
@@ -158,7 +166,7 @@ class SendProcessor:
             return self._refused(request, RefusalError(ResponseCode.SYSTEM_BUSY, remark))
         self._creating_bytes += size
         try:
-            await self._gate.create(header)
+            await make()
         except RefusalError as error:
             return self._refused(request, error)
         finally:
@@ -174,6 +182,8 @@ class SendProcessor:
             target = None if refusal is not None else self._gate.find(header)
             if target is not None:
                 return append(channel, request, header, target)
+        except TopicNeededError as error:
+            refusal = str(error)  # One more topic is missing: the producer tries again, and then it is created.
         except RefusalError as error:
             return self._refused(request, error)
         remark = refusal or f"topic {header.topic} was deleted while it was being made"
@@ -201,6 +211,7 @@ class SendProcessor:
                 flag=header.flag,
                 sys_flag=sys_flag | target.sys_flag,
                 reconsume_times=header.reconsume_times or 0,
+                max_reconsume_times=header.max_reconsume_times,
             )
             return self._append_special(channel, request, target, message)
         status, at, queue_offset, _, end, reason = self._store.put(

@@ -169,16 +169,7 @@ class SendChecks:
             )
 
     def _check_retry(self, header: SendMessageHeader) -> None:
-        """Refuse a retry message of an unknown group, and a message that a client sends back for a later retry.
-
-        A client that can't send a message back by request sends it to the retry topic itself. This is not supported yet
-        either.
-        """
+        """Refuse a message for the retry topic of an unknown group."""
         group = header.topic.removeprefix(names.RETRY_PREFIX)
         if self._groups.find(group) is None:
             raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}{FAQ}")
-        if header.reconsume_times:
-            raise RefusalError(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                f"reconsumeTimes={header.reconsume_times}: sending a message back for a later retry is not supported yet",
-            )

@@ -18,7 +18,6 @@ from gantry.remoting.command import RemotingCommand
 from services.broker.refusal import RefusalError
 
 UNSUPPORTED: Mapping[int, str] = {
-    RequestCode.CONSUMER_SEND_MSG_BACK: "sending a message back for a later retry",
     RequestCode.RECALL_MESSAGE: "recalling a delayed message",
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: "resetting a group's offsets",
     RequestCode.GET_TIMER_CHECK_POINT: "messages for a set time",

@@ -125,7 +125,6 @@ class TestRefusedSend:
             ("T", {"sys_flag": 4}, ResponseCode.MESSAGE_ILLEGAL, "sysFlag=4"),
             ("T", {"sys_flag": 0x80}, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "inner batches"),
             ("%RETRY%nobody", {}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group not exist, nobody"),
-            ("%RETRY%TOOLS_CONSUMER", {"reconsume_times": 1}, 3, "reconsumeTimes=1"),
         ],
     )
     async def test_sends_to_forbidden_topics_and_queues_are_refused(
