@@ -109,6 +109,8 @@ class EncodedSend(NamedTuple):
         sys_flag: RocketMQ's MessageSysFlag bits, such as the compression; 0 for a batch.
         flag: The message's flag, which only applications use; 0 for a batch.
         message_ids: The UNIQ_KEY of each message.
+        reconsume_times: Number of failed deliveries of a message that goes to a retry topic; 0 for all others.
+        max_reconsume_times: Limit of these; None for all others.
     """
 
     code: int
@@ -118,6 +120,8 @@ class EncodedSend(NamedTuple):
     sys_flag: int
     flag: int
     message_ids: tuple[str, ...]
+    reconsume_times: int = 0
+    max_reconsume_times: int | None = None
 
 
 # Response code → status and outcome, for the codes that mean that the messages have a position.
@@ -245,11 +249,13 @@ def build_request(
         "g": str(now_ms),  # The born timestamp.
         "h": str(prepared.flag) if prepared.flag else "0",
         "i": prepared.properties,
-        "j": "0",  # reconsumeTimes. There is no "l", maxReconsumeTimes: only a consumer that sends back has it.
+        "j": str(prepared.reconsume_times) if prepared.reconsume_times else "0",
         "k": "false",  # unitMode.
         "m": "true" if prepared.code == RequestCode.SEND_BATCH_MESSAGE else "false",
         "n": queue.broker_name,
     }
+    if prepared.max_reconsume_times is not None:
+        ext["l"] = str(prepared.max_reconsume_times)
     return RemotingCommand.request(prepared.code, body=prepared.body, ext=ext, one_way=one_way)
 
 
