@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from gantry.model.errors import InvalidMessageError
 from gantry.model.message import encode_properties
+from gantry.model.propertyname import PropertyName
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import PutResult, PutStatus
 
@@ -54,6 +55,9 @@ class NewMessage:
             self.queue_id,
             self.body,
             properties,
+            tag=self.properties.get(PropertyName.TAGS, ""),
+            keys=self.properties.get(PropertyName.KEYS, ""),
+            unique_key=self.properties.get(PropertyName.UNIQ_KEY, ""),
             born_at_ms=self.born_at_ms,
             born_host=self.born_host,
             flag=self.flag,

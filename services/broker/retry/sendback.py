@@ -19,7 +19,7 @@ from gantry.model.errors import InvalidNameError
 from gantry.model.group import SubscriptionGroup
 from gantry.model.message import StoredMessage
 from gantry.model.propertyname import PropertyName
-from gantry.model.record import decode_record, parse_head
+from gantry.model.record import decode_record, pack_host
 from gantry.model.topic import Perm
 from gantry.remoting.aio.channel import Channel, Handler
 from gantry.remoting.codes import RequestCode, ResponseCode
@@ -41,6 +41,9 @@ from services.broker.stats import DLQ_PUT_NUMS, SNDBCK_PUT_NUMS, BrokerStats
 from services.broker.store.files.pages import NotInMemoryError
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import PutStatus
+
+# A plain number: the operators of an enumeration are slow.
+_WRITE: Final = int(Perm.WRITE)
 
 TOPICS_NEEDED_MAX: Final = 2
 """The retry topic and the topic of dead letters."""
@@ -158,7 +161,7 @@ class SendBackProcessor:
             raise RefusalError(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {header.group}{FAQ}"
             )
-        if not self._live_settings.current.broker_permission & Perm.WRITE:
+        if not self._live_settings.current.broker_permission & _WRITE:
             raise RefusalError(ResponseCode.NO_PERMISSION, "the broker sending message is forbidden")
         if len(names.retry_topic(header.group)) > names.RETRY_TOPIC_LENGTH_MAX:
             raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, f"group {header.group}: the name is too long for retries")
@@ -181,18 +184,18 @@ class SendBackProcessor:
         retry_topic = self._topics.find(names.retry_topic(group.group_name))
         if retry_topic is None:
             raise TopicNeededError(partial(self._topics.ensure, retry_topic_of(group)))
-        if not retry_topic.perm & Perm.WRITE:
+        if not retry_topic.perm & _WRITE:
             raise RefusalError(
                 ResponseCode.NO_PERMISSION, f"the topic[{retry_topic.topic_name}] sending message is forbidden"
             )
-        if record is None or parse_head(record).physical_offset != header.offset:
+        origin = None if record is None else decode_record(record, check_crc=False)
+        if origin is None or origin.physical_offset != header.offset:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
-        origin = decode_record(record, check_crc=False)
         given = header.max_reconsume_times if request.version >= LIMIT_VERSION_MIN else None
         is_dead = origin.reconsume_times >= failures_max(group, given) or header.delay_level < 0
         if is_dead and self._topics.find(names.dlq_topic(group.group_name)) is None:
             raise TopicNeededError(partial(self._topics.ensure, dlq_topic_of(group.group_name)))
-        message = _new_message(origin, parse_head(record).born_host)
+        message = _new_message(origin)
         if is_dead:
             message.topic = names.dlq_topic(group.group_name)
             message.properties[PropertyName.DELAY] = "0"
@@ -233,7 +236,7 @@ class SendBackProcessor:
         self._waiters.wait(result.next_offset, _reply, channel, request)
 
 
-def _new_message(origin: StoredMessage, born_host: bytes) -> NewMessage:
+def _new_message(origin: StoredMessage) -> NewMessage:
     """Return the message as it is delivered the next time; its topic is not set yet."""
     properties = dict(origin.properties)
     properties.setdefault(PropertyName.RETRY_TOPIC, origin.topic)
@@ -245,7 +248,7 @@ def _new_message(origin: StoredMessage, born_host: bytes) -> NewMessage:
         origin.body,
         properties,
         born_at_ms=origin.born_at_ms,
-        born_host=born_host,
+        born_host=pack_host(origin.born_host),
         flag=origin.flag,
         sys_flag=origin.sys_flag,
         reconsume_times=origin.reconsume_times + 1,

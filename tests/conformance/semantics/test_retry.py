@@ -1,6 +1,7 @@
 """Promises of consumption retry: the ladder of 1 + 16 deliveries, the dead letter after it, and what they keep."""
 
 import asyncio
+import dataclasses
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -70,6 +71,11 @@ async def send_back(unit: BrokerUnit, message: StoredMessage, **changes: Any) ->
     if unit.connection.client.closed:  # It was idle for two minutes.
         unit.connection = unit.connect()
     return await unit.ask(CODE, ext=ext)
+
+
+def set_live(unit: BrokerUnit, **values: Any) -> None:
+    live = unit.broker.core.live_settings
+    live.current = dataclasses.replace(live.current, **values)
 
 
 async def sent_back(unit: BrokerUnit, message: StoredMessage, **changes: Any) -> None:
@@ -248,11 +254,11 @@ class TestRefusals:
         assert (await send_back(unit, message, offset="-1")).code == 1
         assert (await send_back(unit, message, group="a b")).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
         assert (await send_back(unit, message, delayLevel="x")).code == 1
-        unit.broker.core.policy.auto_create_subscription_group = False
+        set_live(unit, auto_create_subscription_group=False)
         answer = await send_back(unit, message, group="nobody")
         assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
         assert "subscription group not exist, nobody" in str(answer.remark)
-        unit.broker.core.policy.broker_permission = 4
+        set_live(unit, broker_permission=4)
         assert (await send_back(unit, message)).code == ResponseCode.NO_PERMISSION
         assert unit.store.max_physical_offset == end
 
