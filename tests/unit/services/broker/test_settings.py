@@ -38,7 +38,7 @@ def test_a_change_of_live_settings_leaves_the_others_as_the_broker_was_started()
 def test_a_change_of_every_live_setting_takes_effect() -> None:
     for name in LIVE_KEYS:
         old = getattr(BrokerSettings(), name)
-        new = (not old) if isinstance(old, bool) else old + 1
+        new = f"{old} 3h" if isinstance(old, str) else (not old) if isinstance(old, bool) else old + 1
         live_settings = LiveSettings(BrokerSettings())
         live_settings.follow(BrokerSettings(**{name: new}))
         assert getattr(live_settings.current, name) == new
