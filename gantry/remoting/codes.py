@@ -163,6 +163,7 @@ class RequestCode(enum.IntEnum):
     GANTRY_QUEUE_STATES = 900000
     GANTRY_UNITS = 900001
     GANTRY_FIRST_UNCONSUMED = 900002
+    GANTRY_WAITING_MESSAGES = 900010
 
 
 class ResponseCode(enum.IntEnum):

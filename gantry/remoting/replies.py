@@ -75,13 +75,15 @@ class SendReplies:
         transaction_id: str | None,
         *,
         code: int = 0,
+        recall_handle: str | None = None,
     ) -> RemotingCommand:
-        """Return the same reply as a command; the arguments are those of `frame`."""
+        """Return the same reply as a command; the arguments are those of `frame`, and the handle of a timed message."""
         header = SendMessageResponseHeader(
             msg_id=message_id,
             queue_id=queue_id,
             queue_offset=queue_offset,
             transaction_id=transaction_id,
+            recall_handle=recall_handle,
             msg_region=self._region_id,
             trace_on=self._trace_on,
         )

@@ -4,7 +4,7 @@ The only files it touches are config/*.json. bootstrap.py adds what belongs to a
 and signals.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from gantry.model.names import SCHEDULE_TOPIC
 from gantry.model.topic import TopicConfig
@@ -43,6 +43,7 @@ class Broker:
         on_group_changed: Callbacks of the features, called with the name of a consumer group that was created, changed
             or deleted.
         figures: Metrics of the features.
+        runtime_figures: Functions of the features that return figures for request 28.
         timers: Timers of the features.
         at_stop: Callbacks of the features, called once when the broker stops, before offsets and tables are saved.
         send_hooks: Hooks of the features for special messages, in the order in which they run.
@@ -108,6 +109,7 @@ class Broker:
         self.on_topic_changed: list[Callable[[str], None]] = []
         self.on_group_changed: list[Callable[[str], None]] = []
         self.figures: list[Figure] = []
+        self.runtime_figures: list[Callable[[], Mapping[str, str]]] = []
         self.timers: list[Timer] = []
         self.at_stop: list[Callable[[], None]] = []
         self.send_hooks: list[SendHook] = []
@@ -177,7 +179,10 @@ class Broker:
         """Return the figures of request 28."""
         delivered = self.tables.delay_offsets.offsets
         delays = schedule_offsets(delivered, lambda queue_id: self.store.max_offset(SCHEDULE_TOPIC, queue_id))
-        return self.runtime_info.collect() | delays
+        figures = self.runtime_info.collect() | delays
+        for more in self.runtime_figures:
+            figures.update(more())
+        return figures
 
     def collector(self, counters: Counters) -> BrokerCollector:
         """Return the collector that exports the broker's state to Prometheus; `counters` are those of the server."""

@@ -29,6 +29,7 @@ from services.broker.processors.table import Processor, combine
 from services.broker.processors.unsupported import unsupported_handlers
 from services.broker.retry import feature as retry
 from services.broker.transaction import processor as transaction
+from services.broker.timer import feature as timer
 
 Feature = Callable[[Broker], Processor]
 
@@ -49,6 +50,7 @@ FEATURES: Final[Sequence[Feature]] = (
     retry.build,
     transaction.build,
     delay.build,
+    timer.build,
 )
 
 

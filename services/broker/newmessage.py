@@ -30,6 +30,7 @@ class NewMessage:
         reconsume_times: Number of failed deliveries so far.
         prepared_transaction_offset: Physical offset of the half message, for a committed message.
         max_reconsume_times: Limit of failed deliveries that a client gives, or None.
+        recall_handle: Text by which the sender can recall the message; the reply has it. None if it can't.
     """
 
     topic: str
@@ -43,6 +44,7 @@ class NewMessage:
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
     max_reconsume_times: int | None = None
+    recall_handle: str | None = None
 
     def put_into(self, store: MessageStore) -> PutResult:
         """Store the message. Durability: as for `MessageStore.put`."""

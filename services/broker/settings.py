@@ -26,6 +26,7 @@ from gantry.model.names import check_topic
 from gantry.remoting.aio.tls import ClientAuth, TlsMode, TlsSettings, tls_settings
 from gantry.runtime.digits import parse_digits
 from gantry.runtime.metrics import choose_metrics_port
+from gantry.storeformat.timerfiles import TIMER_LOG_FILE_BYTES
 from services.broker.store.settings import StoreSettings
 
 PORT_MAX = 65_535
@@ -36,6 +37,7 @@ _INT64 = frozenset({"start_accept_send_request_time_stamp"})
 TEXT_LENGTH_MAX = 4096
 """Largest number of characters of a text: more than a path or a list of name servers needs."""
 FAST_PORT_OFF = "off"
+TIMER_LOG_FILE_BYTES_MIN = 4096
 
 
 class BrokerRole(enum.StrEnum):
@@ -119,6 +121,15 @@ class BrokerSettings(StoreSettings):
     tls_server_need_client_auth: ClientAuth = ClientAuth.NONE
     drain_timeout_ms: int = 3_000
 
+    # Messages for a set time
+    timer_wheel_enable: bool = True
+    timer_max_delay_sec: int = 40 * 86_400  # RocketMQ: 3 days.
+    timer_roll_window_slot: int = 2 * 86_400  # s
+    timer_congest_num_each_slot: int = INT32_MAX
+    timer_flush_interval_ms: int = 1000
+    mapped_file_size_timer_log: int = TIMER_LOG_FILE_BYTES  # bytes
+    recall_message_enable: bool = True  # RocketMQ: off.
+
     def check(self) -> None:
         """Raise ValueError("name: reason") if a value can't work."""
         for name in ("broker_name", "broker_cluster_name", "msg_trace_topic_name"):
@@ -151,6 +162,10 @@ class BrokerSettings(StoreSettings):
         for address in self.name_servers():
             check_address(address)
         choose_metrics_port(self.metrics_port, listen_port=self.listen_port)
+        if self.mapped_file_size_timer_log < TIMER_LOG_FILE_BYTES_MIN:
+            raise ValueError(
+                f"mapped_file_size_timer_log: {self.mapped_file_size_timer_log} is less than {TIMER_LOG_FILE_BYTES_MIN}"
+            )
         self.fast_port()
         self.tls()
         # `super()` without arguments fails in a dataclass with slots.
@@ -262,6 +277,7 @@ _POSITIVE = (
     "transaction_check_interval",
     "transaction_op_msg_max_size",
     "transaction_op_batch_interval",
+    "timer_flush_interval_ms",
 )
 
 

@@ -48,7 +48,7 @@ class Node:
     def __init__(self, files: Any, path: str, data: bytes, *, is_synced: bool) -> None:
         self.files = files
         self.path = path
-        self.synced = data if is_synced else None
+        self.synced: bytes | bytearray | None = data if is_synced else None
         self.writes: list[tuple[int, bytes]] = []
         self.dropped: bytes | None = None
         """The content while it is not in the page cache."""
@@ -97,12 +97,13 @@ class Node:
         if self.synced is None or self.is_replaced:
             self.synced, self.is_replaced = bytes(self.memory), False
         elif self.writes:
-            content = bytearray(self.synced)
+            # Changed in place: a copy of a timer wheel would take longer than everything else in a test.
+            content = self.synced if isinstance(self.synced, bytearray) else bytearray(self.synced)
             with memoryview(self.memory) as memory:
                 for page in self._dirty_pages():
                     start, stop = page * PAGE_BYTES, (page + 1) * PAGE_BYTES
                     content[start:stop] = memory[start:stop]
-            self.synced = bytes(content)
+            self.synced = content
         self.writes.clear()
 
     def fail_sync(self) -> None:
@@ -165,7 +166,7 @@ class Node:
     def _small_file_after_crash(self, rng: Rng) -> bytes:
         assert self.synced is not None
         new = bytes(self.memory)
-        return rng.choice((self.synced, b"", new, new[: rng.below(len(new) + 1)]))
+        return rng.choice((bytes(self.synced), b"", new, new[: rng.below(len(new) + 1)]))
 
 
 def _apply(content: bytearray, writes: list[tuple[int, bytes]], start: int, stop: int) -> None:

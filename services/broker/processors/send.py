@@ -263,7 +263,15 @@ class SendProcessor:
         message_id = f"{self._id_prefix}{result.physical_offset:016X}"
         reply = (message_id, queue_id, result.queue_offset, unique_key)
         request.drop_content()
-        self._waiters.wait(result.next_offset, self._reply, channel, request, reply, waits_for_flush=waits_for_flush)
+        self._waiters.wait(
+            result.next_offset,
+            self._reply,
+            channel,
+            request,
+            reply,
+            message.recall_handle,
+            waits_for_flush=waits_for_flush,
+        )
         return None
 
     def _append_batch(
@@ -302,7 +310,14 @@ class SendProcessor:
         self._waiters.wait(result.next_offset, self._reply, channel, request, reply, waits_for_flush=waits_for_flush)
         return None
 
-    def _reply(self, outcome: Outcome, channel: Channel, request: RemotingCommand, reply: _Stored) -> None:
+    def _reply(
+        self,
+        outcome: Outcome,
+        channel: Channel,
+        request: RemotingCommand,
+        reply: _Stored,
+        recall_handle: str | None = None,
+    ) -> None:
         """Reply to a send whose message is as durable as it will be.
 
         By now the request has lost its content, because the CommitLog has the message. Otherwise a flush that takes a
@@ -314,6 +329,12 @@ class SendProcessor:
             return
         message_id, queue_id, queue_offset, unique_key = reply
         code = 0 if outcome is _DURABLE else OUTCOME_CODES[outcome]
+        if recall_handle is not None:
+            command = self._replies.command(
+                request, message_id, queue_id, queue_offset, unique_key, code=code, recall_handle=recall_handle
+            )
+            channel.reply(request, command)
+            return
         frame = self._replies.frame(request, message_id, queue_id, queue_offset, unique_key, code=code)
         channel.reply_frame(request, frame)
 

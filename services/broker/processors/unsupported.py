@@ -18,10 +18,7 @@ from gantry.remoting.command import RemotingCommand
 from services.broker.refusal import RefusalError
 
 UNSUPPORTED: Mapping[int, str] = {
-    RequestCode.RECALL_MESSAGE: "recalling a delayed message",
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: "resetting a group's offsets",
-    RequestCode.GET_TIMER_CHECK_POINT: "messages for a set time",
-    RequestCode.GET_TIMER_METRICS: "messages for a set time",
     RequestCode.QUERY_ASSIGNMENT: "assigning queues on the broker",
     RequestCode.SET_MESSAGE_REQUEST_MODE: "assigning queues on the broker",
     RequestCode.POP_MESSAGE: "pop consumption",
@@ -35,10 +32,7 @@ UNSUPPORTED: Mapping[int, str] = {
     RequestCode.EXCHANGE_BROKER_HA_INFO: "replication to slaves",
 }
 
-_STARTDELIVERTIME = "__STARTDELIVERTIME"
-_TIMER_PREFIX = "TIMER_"
 _FEATURES: Mapping[str, str] = {
-    _STARTDELIVERTIME: "messages for a set time",
     PropertyName.POP_CK: "pop consumption",
     PropertyName.POP_CK_OFFSET: "pop consumption",
     PropertyName.FIRST_POP_TIME: "pop consumption",
@@ -61,7 +55,7 @@ def refuse_unsupported(properties: Mapping[str, str], supported: AbstractSet[str
         RefusalError: A property asks for a feature that does not exist yet; the remark names the property.
     """
     for name, value in properties.items():
-        feature = "messages for a set time" if name.startswith(_TIMER_PREFIX) else _FEATURES.get(name)
+        feature = _FEATURES.get(name)
         if feature is None or name in supported or is_neutral(name, value):
             continue
         raise RefusalError(

@@ -50,10 +50,15 @@ class _Document:
 
 
 class Persistence:
-    """Keeps a set of files up to date with their tables."""
+    """Keeps a set of files up to date with their tables.
+
+    Attributes:
+        failures: Number of failed writes.
+        run_in_thread: Runs blocking work in a thread.
+    """
 
     def __init__(self, run_in_thread: RunInThread) -> None:
-        self._run_in_thread = run_in_thread
+        self.run_in_thread = run_in_thread
         self._documents: dict[str, _Document] = {}
         self._changed = asyncio.Event()
         self.failures = 0
@@ -104,7 +109,7 @@ class Persistence:
         for _ in document.text.refresh():
             await asyncio.sleep(PAUSE_SECONDS)
         wanted, pieces = document.wanted, document.text.take()
-        writing = asyncio.ensure_future(self._run_in_thread(lambda: document.file.write(pieces)))
+        writing = asyncio.ensure_future(self.run_in_thread(lambda: document.file.write(pieces)))
         try:
             await asyncio.shield(writing)
         except asyncio.CancelledError:

@@ -142,10 +142,10 @@ class TestRefusedSend:
         ("properties", "code", "remark"),
         [
             ({"DELAY": "x"}, 13, "property DELAY=x: is not a number"),
-            ({"TIMER_DELIVER_MS": "1"}, 3, "TIMER_DELIVER_MS=1: messages for a set time"),
-            ({"TIMER_DEL_UNIQKEY": "T+K"}, 3, "TIMER_DEL_UNIQKEY"),
-            ({"__STARTDELIVERTIME": "1"}, 3, "__STARTDELIVERTIME=1"),
             ({"a": "b", "TRAN_MSG": "true"}, 13, "property PGROUP is missing"),
+            ({"TIMER_DELIVER_MS": "soon"}, 13, "TIMER_DELIVER_MS=soon: is not a whole number"),
+            ({"TIMER_DELAY_SEC": "9" * 19}, 13, "TIMER_DELAY_SEC=999"),
+            ({"__STARTDELIVERTIME": "1.5"}, 13, "__STARTDELIVERTIME=1.5"),
             ({"POP_CK": "0 1"}, 3, "POP_CK=0 1: pop consumption is"),
             ({"INNER_NUM": "2"}, 3, "INNER_NUM=2"),
             ("a\x01\ud800\x02", 13, "can't be written as UTF-8"),

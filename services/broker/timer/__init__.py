@@ -1,0 +1,1 @@
+"""Messages for a set time: the feature `timer`. `feature.py` says how the parts work together."""

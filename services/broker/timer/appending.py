@@ -1,0 +1,151 @@
+"""Appends the messages of the timer to the store, and waits until they are durable.
+
+A message that can't be stored now (the disk is full) is tried again until it can. A message that can never be stored is
+dropped, counted and logged. A message whose topic was deleted is dropped and counted.
+
+Concurrency: the loop's thread.
+"""
+
+import asyncio
+
+from gantry.model.message import StoredMessage
+from gantry.model.propertyname import PropertyName
+from gantry.runtime.clock import Clock
+from gantry.runtime.telemetry import logger
+from services.broker.durabilitywaiters import DurabilityWaiters, Outcome
+from services.broker.newmessage import NewMessage
+from services.broker.registry.topics import TopicTable
+from services.broker.stats import BrokerStats
+from services.broker.store.messagestore import MessageStore
+from services.broker.store.results import PutStatus
+from services.broker.timer.counts import TopicCounts
+from services.broker.timer.delivery import due_message, rolled_message
+
+log = logger("broker.timer")
+
+RETRY_S = 0.5
+STOP_WAIT_S = 2.0
+"""The time for which a stop waits for appended messages to be durable; the next start repeats the others."""
+
+_NEVER = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
+
+
+class Appender:
+    """Appends due and rolled messages.
+
+    Attributes:
+        fired: Number of messages appended to their real topics.
+        rolled: Number of messages put back into the timer's queue.
+        dropped_topic_gone: Number of messages whose topic no longer exists.
+        dropped_unstorable: Number of messages that can never be stored.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: MessageStore,
+        waiters: DurabilityWaiters,
+        topics: TopicTable,
+        stats: BrokerStats,
+        counts: TopicCounts,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._waiters = waiters
+        self._topics = topics
+        self._stats = stats
+        self._counts = counts
+        self._clock = clock
+        self._end = 0
+        self._retry_is_logged = False
+        self.fired = 0
+        self.rolled = 0
+        self.dropped_topic_gone = 0
+        self.dropped_unstorable = 0
+
+    async def fire(self, message: StoredMessage, *, enqueued_ms: int) -> None:
+        """Append a due message to its real topic. `durable` waits until it is durable."""
+        topic = message.properties[PropertyName.REAL_TOPIC]
+        self._counts.add(topic, -1)
+        config = self._topics.find(topic)
+        if config is None:
+            self.dropped_topic_gone += 1
+            return
+        now_ms = self._clock.now_ms()
+        if await self._put(due_message(message, config, enqueued_ms=enqueued_ms, now_ms=now_ms)):
+            self.fired += 1
+            flow = self._stats.put_flow(topic, now_ms)
+            flow.messages += 1
+            flow.calls += 1
+            flow.size_bytes += message.size_bytes
+
+    async def roll(self, message: StoredMessage, *, enqueued_ms: int) -> None:
+        """Put a rolled message back into the timer's queue. `durable` waits until it is durable."""
+        topic = message.properties[PropertyName.REAL_TOPIC]
+        self._counts.add(topic, -1)
+        if self._topics.find(topic) is None:
+            self.dropped_topic_gone += 1
+            return
+        if await self._put(rolled_message(message, enqueued_ms=enqueued_ms, now_ms=self._clock.now_ms())):
+            self.rolled += 1
+
+    async def durable(self) -> None:
+        """Wait until everything that was appended is durable."""
+        while self._end > self._store.confirm_offset:
+            completed = asyncio.get_running_loop().create_future()
+            # Others may have appended since. The ends of waits ascend, so this one is the present end of the log.
+            end = self._store.max_physical_offset
+            self._waiters.wait(end, _resolve, completed)
+            outcome = await completed
+            if outcome is Outcome.DURABLE:
+                return
+            # The records are appended: to append them again would deliver them twice.
+            log.warning("due messages are not durable yet", outcome=outcome.value, physical_end=end)
+            await self._confirmed(end)
+
+    async def settle(self, *, is_stopping: bool) -> bool:
+        """Do as `durable`, but wait only for `STOP_WAIT_S` if the broker is stopping. Return whether all is durable."""
+        if not is_stopping:
+            await self.durable()
+            return True
+        try:
+            async with asyncio.timeout(STOP_WAIT_S):
+                await self.durable()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _confirmed(self, end: int) -> None:
+        while self._store.confirm_offset < end:  # noqa: ASYNC110 - nothing reports a flush that came too late.
+            await asyncio.sleep(RETRY_S)
+
+    async def _put(self, message: NewMessage) -> bool:
+        """Append a message, and try again while the store takes none. Return False if it can never be stored."""
+        while True:
+            result = message.put_into(self._store)
+            if result.status is PutStatus.OK:
+                self._retry_is_logged = False
+                self._end = result.next_offset
+                self._waiters.appended()
+                return True
+            if result.status in _NEVER:
+                self.dropped_unstorable += 1
+                log.error(
+                    "a message for a set time can't be stored, it is dropped",
+                    topic=message.topic,
+                    unique_key=message.properties.get(PropertyName.UNIQ_KEY),
+                    reason=result.reason,
+                )
+                return False
+            if not self._retry_is_logged:
+                self._retry_is_logged = True
+                log.warning("due messages wait until the store takes messages", reason=result.reason)
+            await asyncio.sleep(RETRY_S)
+            if self._topics.find(message.topic) is None:
+                self.dropped_topic_gone += 1
+                return False
+
+
+def _resolve(outcome: Outcome, completed: "asyncio.Future[Outcome]") -> None:
+    if not completed.done():
+        completed.set_result(outcome)

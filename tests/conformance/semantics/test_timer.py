@@ -1,0 +1,362 @@
+"""Promises about messages for a set time, one test each, on virtual time."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from gantry.model.message import StoredMessage
+from gantry.model.record import iter_records
+from gantry.remoting.bodies.timer import WaitingMessages
+from gantry.remoting.codes import RequestCode, ResponseCode
+from gantry.remoting.headers.timer import RecallMessageHeader, WaitingMessagesHeader
+from gantry.storeformat.timerfiles import decode_timer_check, decode_timer_metrics
+from tests.support.brokerunit import BrokerUnit
+from tests.support.memfilesystem import MemFileSystem
+
+DAY_S = 86_400
+KEY = "0A000005000000000000000000000001"
+
+
+async def received(unit: BrokerUnit, queue_id: int = 0) -> Sequence[StoredMessage]:
+    """Return the messages that a consumer of the topic has got."""
+    found: list[StoredMessage] = []
+    while True:
+        answer = await unit.pull("T", len(found), queue_id=queue_id, sys_flag=4, max_msg_nums=32)
+        if answer.code != ResponseCode.SUCCESS:
+            return found
+        found += iter_records(answer.body_bytes)
+
+
+async def bodies(unit: BrokerUnit) -> list[bytes]:
+    return [message.body for message in await received(unit)]
+
+
+def at(unit: BrokerUnit, ms: int) -> dict[str, str]:
+    """Return the properties of a message that asks for delivery in that many ms."""
+    return {"TIMER_DELIVER_MS": str(unit.clock.now_ms() + ms)}
+
+
+async def pass_time(unit: BrokerUnit, seconds: int) -> None:
+    """Let time pass, and use the connection often enough."""
+    for _ in range(seconds // 10):
+        await asyncio.sleep(10)
+        await unit.pull()
+
+
+async def recall(unit: BrokerUnit, handle: str, topic: str = "T") -> Any:
+    return await unit.ask(RequestCode.RECALL_MESSAGE, RecallMessageHeader(topic=topic, recall_handle=handle))
+
+
+async def listed(unit: BrokerUnit, **fields: Any) -> WaitingMessages:
+    answer = await unit.ask(RequestCode.GANTRY_WAITING_MESSAGES, WaitingMessagesHeader(**{"second": 0, **fields}))
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    return WaitingMessages.decode(answer.body_bytes)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "delay_ms"),
+    [
+        ("TIMER_DELAY_SEC", "3", 3000),
+        ("TIMER_DELAY_MS", "2500", 2500),
+        ("TIMER_DELIVER_MS", None, 4321),
+        ("__STARTDELIVERTIME", None, 4321),
+    ],
+)
+async def test_a_message_is_delivered_at_its_time_and_at_most_a_second_later(
+    name: str, value: str | None, delay_ms: int
+) -> None:
+    async with BrokerUnit() as unit:
+        await unit.make_topic("T")
+        sent_at_ms = unit.clock.now_ms()
+        reply = await unit.send(body=b"later", properties={name: value or str(sent_at_ms + delay_ms)})
+        assert reply.code == ResponseCode.SUCCESS
+        await asyncio.sleep(delay_ms / 1000 - 0.05)
+        assert await bodies(unit) == []
+        await asyncio.sleep(1.1)
+        (message,) = await received(unit)
+        assert message.body == b"later"
+        assert sent_at_ms + delay_ms <= message.stored_at_ms <= sent_at_ms + delay_ms + 1000
+
+
+async def test_a_delivered_message_has_the_properties_that_apaches_broker_gives_it() -> None:
+    async with BrokerUnit() as unit:
+        await unit.make_topic("T")
+        now_ms = unit.clock.now_ms()
+        await unit.send(queue_id=2, properties={"TIMER_DELAY_MS": "1500", "KEYS": "k", "UNIQ_KEY": KEY, "WAIT": "true"})
+        await asyncio.sleep(3)
+        (message,) = await received(unit, queue_id=2)
+        second_ms = (now_ms + 1500) // 1000 * 1000
+        assert message.properties.pop("TIMER_DEQUEUE_MS") == str(message.stored_at_ms)
+        assert message.properties == {
+            "CLUSTER": "C",
+            "KEYS": "k",
+            "MSG_REGION": "DefaultRegion",
+            "REAL_QID": "2",
+            "REAL_TOPIC": "T",
+            "TIMER_DELAY_MS": "1500",
+            "TIMER_ENQUEUE_MS": str(now_ms // 1000 * 1000),
+            "TIMER_OUT_MS": str(second_ms),
+            "TRACE_ON": "true",
+            "UNIQ_KEY": KEY,
+            "WAIT": "true",
+        }
+
+
+async def test_a_time_in_the_past_delivers_at_once() -> None:
+    async with BrokerUnit() as unit:
+        await unit.make_topic("T")
+        for delay_ms in (-5000, 0):
+            reply = await unit.send(body=b"now", properties=at(unit, delay_ms))
+            assert reply.code == ResponseCode.SUCCESS
+            assert "recallHandle" not in reply.ext_fields
+        await unit.send(body=b"now", properties={"TIMER_DELAY_SEC": "-1"})
+        assert await bodies(unit) == [b"now"] * 3
+
+
+async def test_a_time_beyond_40_days_is_refused_by_name_and_nothing_is_stored() -> None:
+    async with BrokerUnit() as unit:
+        await unit.make_topic("T")
+        before = unit.store.max_physical_offset
+        refused = await unit.send(properties={"TIMER_DELAY_SEC": str(40 * DAY_S + 1)})
+        assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+        assert refused.remark == (
+            "timer message illegal, the delay time should not be bigger than the max delay 3456000000ms; or if set del "
+            "msg, the delay time should be bigger than the current time"
+        )
+        assert unit.store.max_physical_offset == before
+        assert (await unit.send(properties={"TIMER_DELAY_SEC": str(40 * DAY_S)})).code == ResponseCode.SUCCESS
+
+
+async def test_a_message_for_40_days_is_rolled_and_delivered_once() -> None:
+    async with BrokerUnit() as unit:
+        await unit.make_topic("T")
+        due_ms = unit.clock.now_ms() + 40 * DAY_S * 1000
+        await unit.send(body=b"far", properties={"TIMER_DELIVER_MS": str(due_ms)})
+        for _ in range(79):
+            await asyncio.sleep(1)
+            unit.clock.set_wall(unit.clock.now_ms() + DAY_S * 500)
+            await asyncio.sleep(1)
+            assert await bodies(unit) == []
+        unit.clock.set_wall(due_ms - 2000)
+        await asyncio.sleep(4)
+        (message,) = await received(unit)
+        assert due_ms <= message.stored_at_ms <= due_ms + 1000
+        assert int(message.properties["TIMER_ROLL_TIMES"]) >= 19
+
+
+async def test_messages_of_one_second_arrive_in_the_order_in_which_they_were_sent() -> None:
+    async with BrokerUnit() as unit:
+        await unit.make_topic("T")
+        for number in range(700):
+            await unit.send(body=b"%d" % number, properties=at(unit, 5000 - unit.clock.now_ms() % 1000 - 1))
+        await asyncio.sleep(8)
+        assert await bodies(unit) == [b"%d" % number for number in range(700)]
+
+
+async def test_a_delay_level_comes_before_a_set_time() -> None:
+    async with BrokerUnit() as unit:
+        await unit.make_topic("T")
+        reply = await unit.send(properties={"DELAY": "0", "TIMER_DELAY_SEC": "2"})
+        assert "recallHandle" in reply.ext_fields
+        reply = await unit.send(properties={"DELAY": "3", "TIMER_DELAY_SEC": "2"})
+        assert "recallHandle" not in reply.ext_fields
+
+
+async def test_a_recalled_message_is_never_delivered_and_its_neighbours_are() -> None:
+    async with BrokerUnit() as unit:
+        await unit.make_topic("T")
+        properties = at(unit, 5000)
+        handles = []
+        for number in range(3):
+            reply = await unit.send(body=b"%d" % number, properties=properties)
+            handles.append(reply.ext_fields["recallHandle"])
+        answer = await recall(unit, handles[1])
+        assert answer.code == ResponseCode.SUCCESS
+        assert answer.ext_fields["MSG_REGION"] == "DefaultRegion"
+        await asyncio.sleep(7)
+        assert await bodies(unit) == [b"0", b"2"]
+
+
+async def test_a_rolled_message_can_be_recalled() -> None:
+    async with BrokerUnit(timer_roll_window_slot=60) as unit:
+        await unit.make_topic("T")
+        reply = await unit.send(body=b"far", properties=at(unit, 400_000))
+        await pass_time(unit, 200)
+        assert (await recall(unit, reply.ext_fields["recallHandle"])).code == ResponseCode.SUCCESS
+        await unit.send(body=b"near", properties=at(unit, 200_000))
+        await pass_time(unit, 300)
+        assert await bodies(unit) == [b"near"]
+
+
+async def test_a_wrong_handle_is_refused_by_name_and_nothing_is_stored() -> None:
+    async with BrokerUnit() as unit:
+        await unit.make_topic("T")
+        await unit.make_topic("Other")
+        reply = await unit.send(properties=at(unit, 1500))
+        handle = reply.ext_fields["recallHandle"]
+        before = unit.store.max_physical_offset
+        refused = [
+            await recall(unit, "!!", "T"),
+            await recall(unit, handle, "Other"),
+            await recall(unit, handle, "Gone"),
+        ]
+        await asyncio.sleep(3)
+        refused.append(await recall(unit, handle))
+        assert [answer.code for answer in refused] == [
+            ResponseCode.ILLEGAL_OPERATION,
+            ResponseCode.ILLEGAL_OPERATION,
+            ResponseCode.TOPIC_NOT_EXIST,
+            ResponseCode.ILLEGAL_OPERATION,
+        ]
+        assert [answer.remark for answer in refused[1:]] == [
+            "recall failed, topic not match",
+            "recall failed, the topic[Gone] not exist",
+            "recall failed, timestamp invalid",
+        ]
+        assert "recall handle is invalid" in str(refused[0].remark)
+        assert before < unit.store.max_physical_offset  # The message itself was delivered, and nothing else.
+        assert len(await bodies(unit)) == 1
+
+
+async def test_waiting_messages_fire_after_a_restart_and_what_was_due_meanwhile_fires_at_once() -> None:
+    files: MemFileSystem | None = None
+    async with BrokerUnit() as unit:
+        await unit.make_topic("T")
+        for seconds in (2, 60, 3 * DAY_S):
+            await unit.send(body=b"%d" % seconds, properties=at(unit, seconds * 1000))
+        files, wall_ms = unit.files, unit.clock.now_ms()
+    async with BrokerUnit(files=files) as unit:
+        unit.clock.set_wall(wall_ms + 30_000)
+        await asyncio.sleep(1)
+        assert await bodies(unit) == [b"2"]
+        await asyncio.sleep(31)
+        assert await bodies(unit) == [b"2", b"60"]
+        unit.clock.set_wall(wall_ms + 2 * DAY_S * 1000 + 1000)
+        await asyncio.sleep(2)
+        unit.clock.set_wall(wall_ms + 3 * DAY_S * 1000)
+        await asyncio.sleep(2)
+        assert await bodies(unit) == [b"2", b"60", b"%d" % (3 * DAY_S)]
+
+
+async def test_messages_survive_a_broker_that_was_down_for_20_days() -> None:
+    files: MemFileSystem | None = None
+    async with BrokerUnit() as unit:
+        await unit.make_topic("T")
+        for seconds in (60, 120, 20 * DAY_S):
+            await unit.send(body=b"%d" % seconds, properties=at(unit, seconds * 1000))
+        await asyncio.sleep(2)
+        files, wall_ms = unit.files, unit.clock.now_ms()
+    async with BrokerUnit(files=files, file_reserved_time=2000) as unit:
+        unit.clock.set_wall(wall_ms + 20 * DAY_S * 1000)
+        await asyncio.sleep(5)
+        assert sorted(await bodies(unit)) == sorted([b"60", b"120", b"%d" % (20 * DAY_S)])
+
+
+async def test_a_clock_that_is_set_back_delivers_late_and_never_early() -> None:
+    async with BrokerUnit() as unit:
+        await unit.make_topic("T")
+        await asyncio.sleep(10)
+        real_ms = unit.clock.now_ms()
+        unit.clock.set_wall(real_ms - 3_600_000)
+        await unit.send(body=b"x", properties=at(unit, 1_800_000))
+        for _ in range(179):
+            await asyncio.sleep(10)
+            assert await bodies(unit) == []
+        await pass_time(unit, 1900)
+        assert await bodies(unit) == [b"x"]
+
+
+async def test_the_messages_of_a_deleted_topic_are_dropped_and_counted() -> None:
+    async with BrokerUnit() as unit:
+        await unit.make_topic("T")
+        await unit.make_topic("Gone")
+        await unit.send("Gone", body=b"x", properties=at(unit, 5000))
+        await unit.send("T", body=b"y", properties=at(unit, 5000))
+        await asyncio.sleep(1)
+        answer = await unit.ask(RequestCode.DELETE_TOPIC_IN_BROKER, ext={"topic": "Gone"})
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        await asyncio.sleep(7)
+        assert await bodies(unit) == [b"y"]
+        assert not unit.files.is_dir("/data/store/consumequeue/Gone")
+
+
+async def test_a_congested_second_takes_no_more_messages() -> None:
+    async with BrokerUnit(timer_congest_num_each_slot=5) as unit:
+        await unit.make_topic("T")
+        properties = {"TIMER_DELIVER_MS": str(unit.clock.now_ms() // 1000 * 1000 + 60_500)}
+        codes = []
+        for _ in range(40):
+            reply = await unit.send(properties=properties)
+            codes.append(reply.code)
+            await asyncio.sleep(0.2)
+        assert codes[:6] == [0] * 6
+        assert codes[-1] == ResponseCode.SYSTEM_ERROR
+        assert "under flow control" in str(reply.remark)
+        assert 6 <= codes.count(0) <= 10
+
+
+async def test_waiting_messages_are_listed_by_time_in_pages_and_recalled_ones_are_not() -> None:
+    async with BrokerUnit() as unit:
+        await unit.make_topic("T")
+        await unit.make_topic("Other")
+        base_ms = unit.clock.now_ms() // 1000 * 1000
+        handles = {}
+        for seconds in (90, 30, 30, 60, 30):
+            body = b"%d-%d" % (seconds, len(handles))
+            properties = {"TIMER_DELIVER_MS": str(base_ms + seconds * 1000 + 1), "TAGS": "a", "KEYS": "k"}
+            reply = await unit.send(body=body, properties=properties)
+            handles[body] = reply.ext_fields["recallHandle"]
+        await unit.send("Other", properties={"TIMER_DELIVER_MS": str(base_ms + 45_001)})
+        await recall(unit, handles[b"30-2"])
+        await asyncio.sleep(0.5)
+        everything = await listed(unit)
+        assert [each.topic for each in everything.messages] == ["T", "T", "Other", "T", "T"]
+        assert [each.delivery_at - base_ms for each in everything.messages] == [31_000, 31_000, 46_000, 61_000, 91_000]
+        found: list[str] = []
+        place: dict[str, Any] = {}
+        while True:
+            page = await listed(unit, topic="T", max_messages=1, **place)
+            found += [each.recall_handle for each in page.messages]
+            if page.next_second is None:
+                break
+            place = {"second": page.next_second, "position": page.next_position}
+        assert found == [handles[body] for body in (b"30-4", b"30-1", b"60-3", b"90-0")]
+        refused = await unit.ask(RequestCode.GANTRY_WAITING_MESSAGES, WaitingMessagesHeader(second=0, max_messages=257))
+        assert refused.code == ResponseCode.INVALID_PARAMETER
+
+
+async def test_check_point_metrics_and_figures_tell_what_waits() -> None:
+    async with BrokerUnit() as unit:
+        await unit.make_topic("T")
+        for _ in range(3):
+            await unit.send(properties=at(unit, 60_000))
+        await asyncio.sleep(5)
+        answer = await unit.ask(RequestCode.GET_TIMER_CHECK_POINT)
+        check = decode_timer_check(answer.body_bytes)
+        assert (check.queue_offset, check.log_flushed) == (3, 3 * 52)
+        answer = await unit.ask(RequestCode.GET_TIMER_METRICS)
+        _, counts = decode_timer_metrics(answer.body_bytes)
+        assert {topic: count.count for topic, count in counts.items()} == {"T": 3}
+        figures = unit.broker.collect_runtime_info()
+        assert figures["timerCongestNum"] == "3"
+        assert figures["timerOffsetBehind"] == "0"
+        assert int(figures["timerReadBehind"]) <= 1
+        await asyncio.sleep(60)
+        assert unit.broker.collect_runtime_info()["timerCongestNum"] == "0"
+
+
+async def test_a_disk_that_is_full_delays_due_messages_and_loses_none() -> None:
+    async with BrokerUnit() as unit:
+        await unit.make_topic("T")
+        for number in range(20):
+            await unit.send(body=b"%d" % number, properties=at(unit, 5000))
+        await asyncio.sleep(1)
+        refusal = unit.store._writer.refusal
+        unit.store._writer.refusal = "the disk is full"
+        unit.store._write_blockers.refresh = lambda: None
+        await asyncio.sleep(60)
+        unit.store._writer.refusal = refusal
+        await asyncio.sleep(2)
+        assert await bodies(unit) == [b"%d" % number for number in range(20)]
