@@ -88,13 +88,18 @@ class _Figures:
         ]
 
 
-def build(broker: Broker) -> TimerProcessor:
-    """Build the feature: open its files, add hook, job and figures. Raises StartupError."""
+def build(broker: Broker, *, slots: int = WHEEL_SLOTS) -> TimerProcessor:
+    """Build the feature: open its files, add hook, timer and figures. Raises StartupError.
+
+    Args:
+        broker: The broker.
+        slots: The number of slots of the wheel; tests pass fewer.
+    """
     settings, store, core, clock = broker.settings, broker.store, broker.core, broker.clock
     files, root_dir = store.files, settings.store_path_root_dir
     counts = TopicCounts(files, f"{root_dir}/{TIMER_METRICS_FILE}", clock)
     counts.load()
-    waiting = Waiting(files, root_dir, clock, log_file_bytes=settings.mapped_file_size_timer_log)
+    waiting = Waiting(files, root_dir, clock, log_file_bytes=settings.mapped_file_size_timer_log, slots=slots)
     recover(waiting, store.record_at)
     appender = Appender(
         store=store, waiters=core.waiters, topics=broker.tables.topics, stats=broker.stats, counts=counts, clock=clock
