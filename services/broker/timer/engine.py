@@ -105,27 +105,28 @@ class Engine:
 
     async def tick(self) -> None:
         """Do a round, and another one at the next second if it begins before the next tick."""
-        await self._try_round()
+        await self._round()
         left_ms = SECOND_MS - self._clock.now_ms() % SECOND_MS
         if left_ms <= ROUND_MS:
             # A message fires as soon as its second is over.
             await asyncio.sleep(left_ms / 1000)
-            await self._try_round()
+            await self._round()
 
-    async def _try_round(self) -> None:
-        try:
-            await self.round()
-        except (ColdReadsBusyError, StoreReadError, OSError) as error:
-            reason = describe_os_error(error) if isinstance(error, OSError) else str(error)
-            log.warning("messages for a set time wait, a file can't be used now", reason=reason)
+    async def _round(self) -> None:
+        """Enqueue what is in the queue, fire what is due, and save. An error of one step does not stop the others."""
+        has_failed = False
+        for step in (self._enqueue, self._fire, self._save, self._drop_expired):
+            try:
+                await step()
+            except (ColdReadsBusyError, StoreReadError, OSError) as error:
+                reason = describe_os_error(error) if isinstance(error, OSError) else str(error)
+                log.warning("messages for a set time wait, a file can't be used now", reason=reason)
+                has_failed = True
+        if has_failed:
             await asyncio.sleep(RETRY_S)
 
-    async def round(self) -> None:
-        """Enqueue what is in the queue, fire what is due, and save."""
-        await self._enqueue()
-        await self._fire()
+    async def _save(self) -> None:
         await self._save_if_due(forced=self._waiting.wheel.changed_count >= CHANGED_SLOTS_MAX)
-        await self._drop_expired()
 
     def behind_messages(self) -> int:
         """Return the number of messages in the timer's queue that are not read yet."""
@@ -151,6 +152,7 @@ class Engine:
     async def _enqueue(self) -> None:
         """Read the queue to its end, or until a second is over or something must come first."""
         waiting, store = self._waiting, self._store
+        waiting.log.write_out()  # If the disk is still full, no more units are made.
         while waiting.queue_offset != store.max_offset(TIMER_TOPIC, 0):
             offset = waiting.queue_offset
             found = await self._cold.run(self, partial(self._read, offset), turns=self._turns)
@@ -183,9 +185,9 @@ class Engine:
             raise
         finally:
             # Also after an error: a message whose unit exists, or that has fired, must not be read again.
-            waiting.log.write_out()
             if await self._appender.settle(is_stopping=is_stopping):
                 waiting.note_read(offset)
+        waiting.log.write_out()
         return True
 
     def _read(self, offset: int) -> GetResult:
@@ -221,9 +223,9 @@ class Engine:
         self.enqueued += 1
         return True
 
-    async def _fire(self) -> bool:
-        """Fire every second that is over. Return whether there was one."""
-        waiting, began = self._waiting, self._waiting.read_second
+    async def _fire(self) -> None:
+        """Fire every second that is over."""
+        waiting = self._waiting
         while (second := waiting.read_second) < (now := self._clock.now_ms() // SECOND_MS):
             async with self._turns:
                 used = waiting.wheel.next_used(second, now)
@@ -235,13 +237,12 @@ class Engine:
                 await self._fire_second(used, slot.last)
                 waiting.end_second()
                 await self._save_if_due()
-        return waiting.read_second > began
 
     async def _fire_second(self, second: int, last: int) -> None:
         """Append all messages of a second, and wait until they are durable."""
         waiting, appender, is_stopping = self._waiting, self._appender, False
         done = noted = NO_UNIT if waiting.progress is None else waiting.progress.position
-        positions, deletions = await self._positions(second, last)
+        positions, deletions = await self._positions(last)
         keys = await self._deletion_keys(deletions)
         unused = set(keys)
         try:
@@ -267,8 +268,11 @@ class Engine:
 
     async def _fire_unit(self, position: int, keys: set[str], unused: set[str]) -> None:
         unit = self._waiting.log.find(position)
-        message = None if unit is None else await self._message(unit)
-        if unit is None or message is None:
+        if unit is None:
+            self._note_broken_list(position)
+            return
+        message = await self._message(unit)
+        if message is None:
             return
         key = key_of(message)
         if unit.is_rolled:
@@ -279,14 +283,13 @@ class Engine:
         else:
             await self._appender.fire(message, enqueued_ms=unit.written_at_ms)
 
-    async def _positions(self, second: int, last: int) -> "tuple[array[int], list[int]]":
+    async def _positions(self, last: int) -> "tuple[array[int], list[int]]":
         """Return the positions of a second's units, newest first: messages and rolled ones, and deletions."""
         positions, deletions, position, count = array("q"), list[int](), last, 0
         while position != NO_UNIT:
             unit = self._waiting.log.find(position)
             if unit is None or unit.previous >= position:
-                self.unreadable += 1
-                log.error("the list of a second is broken in the timer log", second=second, position=position)
+                self._note_broken_list(position)
                 break
             if unit.is_deletion and not unit.is_rolled:
                 deletions.append(position)
@@ -297,6 +300,12 @@ class Engine:
             if count % _SLICE_UNITS == 0:
                 await _rest(self._turns)
         return positions, deletions
+
+    def _note_broken_list(self, position: int) -> None:
+        self.unreadable += 1
+        log.error(
+            "the list of a second is broken in the timer log", second=self._waiting.read_second, position=position
+        )
 
     async def _deletion_keys(self, positions: list[int]) -> set[str]:
         keys: set[str] = set()
@@ -368,7 +377,7 @@ class Engine:
         # The units behind the check point must stay: recovery begins there.
         first = waiting.check.log_flushed
         for slots in waiting.wheel.scan(waiting.read_second):
-            first = min(first, *(slot.first for slot in slots), first)
+            first = min([first, *(slot.first for slot in slots)])
             await _rest(self._turns)
         dropped = waiting.log.drop_before(first)
         if dropped:

@@ -3,7 +3,7 @@
 Source: RocketMQ 5.3 broker/util/HookUtils. Remarks and codes are its.
 """
 
-from gantry.model.names import TIMER_TOPIC, TRANS_HALF_TOPIC, is_retry_topic
+from gantry.model.names import PROPERTIES_BYTES_MAX, TIMER_TOPIC, TRANS_HALF_TOPIC, is_retry_topic
 from gantry.model.propertyname import PropertyName
 from gantry.model.recallhandle import RecallHandle, encode_recall_handle
 from gantry.model.sysflag import TRANSACTION_PREPARED
@@ -13,7 +13,7 @@ from gantry.runtime.rng import Rng
 from gantry.storeformat.timerfiles import SECOND_MS
 from services.broker.newmessage import NewMessage
 from services.broker.refusal import RefusalError
-from services.broker.settings import BrokerSettings
+from services.broker.settings import INT32_MAX, BrokerSettings
 from services.broker.timer.request import (
     START_DELIVER_TIME,
     drop_requests,
@@ -35,6 +35,8 @@ SPECIAL_PROPERTIES = frozenset(
 """The properties of messages that the hook must see."""
 
 _PER_MILLE = 1000
+# The delivered message has up to three more properties, and a checksum.
+_ROOM_BYTES = 160
 
 
 class TimerHook:
@@ -90,6 +92,13 @@ class TimerHook:
         properties[PropertyName.TIMER_OUT_MS] = str(second_ms)
         properties[PropertyName.REAL_TOPIC] = topic
         properties[PropertyName.REAL_QID] = str(message.queue_id)
+        size = sum(len(f"{name}{value}".encode(errors="replace")) + 2 for name, value in properties.items())
+        if size > PROPERTIES_BYTES_MAX - _ROOM_BYTES:
+            raise RefusalError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"timer message illegal, its properties have {size} bytes, at most "
+                f"{PROPERTIES_BYTES_MAX - _ROOM_BYTES} leave room for those of the delivery",
+            )
         message.topic, message.queue_id = TIMER_TOPIC, 0
         if not is_retry_topic(topic):
             handle = RecallHandle(topic, self._broker_name, second_ms + 1, properties[PropertyName.UNIQ_KEY])
@@ -98,6 +107,8 @@ class TimerHook:
     def _check_congestion(self, second_ms: int) -> None:
         """Refuse a message for a second for which too many wait: the more of them, the more often."""
         limit = self._slot_max
+        if limit >= INT32_MAX:
+            return
         beyond = self._waiting.congestion(second_ms) - limit
         if beyond > 0 and (beyond >= limit or self._rng.below(_PER_MILLE) * (limit + 0.1) > _PER_MILLE * beyond):
             raise RefusalError(

@@ -98,11 +98,16 @@ class UnitLog:
             self._buffer.clear()
 
     def find(self, position: int) -> TimerUnit | None:
-        """Return the unit at a position that was written, or None if there is none. Raises OSError."""
+        """Return the unit at a position, or None if there is none. Raises OSError."""
+        written_end = self.end - len(self._buffer)
+        if written_end <= position < self.end:
+            return find_timer_unit(self._buffer, position - written_end)
         start, data = self._window
         if not start <= position <= start + len(data) - UNIT_BYTES:
             file_start = position - position % self._file_bytes
-            if file_start not in self._starts or position + UNIT_BYTES > min(self.end, file_start + self._file_bytes):
+            if file_start not in self._starts or position + UNIT_BYTES > min(
+                written_end, file_start + self._file_bytes
+            ):
                 return None
             start = max(file_start, position + UNIT_BYTES - _WINDOW_BYTES)
             data = self._file(file_start).read(start - file_start, position + UNIT_BYTES - start)

@@ -1,6 +1,7 @@
 """The timer in a whole broker: pacing, limits, repair, damage, and stores of Apache's broker."""
 
 import asyncio
+import errno
 import tarfile
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from services.broker.features import FEATURES
 from services.broker.timer import engine
 from services.broker.timer import feature as timer
 from services.broker.timer.feature import window_ms
+from services.broker.timer.unitlog import UnitLog
 from tests.support.brokerunit import BrokerUnit
 from tests.support.memfilesystem import MemFileSystem
 from tests.support.virtualtime import VirtualClock
@@ -145,6 +147,36 @@ async def test_messages_wait_in_the_queue_while_the_place_of_their_slot_is_taken
             await asyncio.sleep(10)
             await unit.pull()
         assert [message.body for message in await received(unit)] == [b"old", b"new"]
+
+
+async def test_messages_fire_while_the_timer_log_can_not_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(log: UnitLog) -> None:
+        if log.end:
+            raise OSError(errno.ENOSPC, "No space left on device", "/data/store/timerlog")
+
+    async with broker() as unit:
+        await unit.make_topic("T")
+        with monkeypatch.context() as patched:
+            patched.setattr(UnitLog, "write_out", full)
+            for number in range(100):
+                await unit.send(body=b"%d" % number, properties=later(unit, 3000))
+            await asyncio.sleep(10)
+            some = [message.body for message in await received(unit)]
+            assert 0 < len(some) < 100
+        await asyncio.sleep(10)
+        assert [message.body for message in await received(unit)] == [b"%d" % number for number in range(100)]
+
+
+async def test_properties_that_leave_no_room_for_those_of_the_delivery_are_refused() -> None:
+    async with broker() as unit:
+        await unit.make_topic("T")
+        codes = []
+        for size in (32_000, 32_700):
+            properties = {**later(unit, 2000), "UNIQ_KEY": "K", "a": "b" * size}
+            codes.append((await unit.send(properties=properties)).code)
+        assert codes == [ResponseCode.SUCCESS, ResponseCode.MESSAGE_ILLEGAL]
+        await asyncio.sleep(4)
+        assert len(await received(unit)) == 1
 
 
 async def test_a_record_of_the_queue_that_is_no_timed_message_stops_nothing() -> None:
