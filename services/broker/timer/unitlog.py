@@ -21,7 +21,7 @@ from gantry.storeformat.timerfiles import (
 )
 
 OPEN_FILES_MAX = 4
-# Units of one slot often stand close together. One read gets those before the wanted one, too.
+# Units of one slot often stand close together. One read gets those before or after the wanted one, too.
 _WINDOW_BYTES = 128 * UNIT_BYTES
 _ZEROS_BYTES = 1 << 16
 
@@ -109,8 +109,12 @@ class UnitLog:
                 written_end, file_start + self._file_bytes
             ):
                 return None
-            start = max(file_start, position + UNIT_BYTES - _WINDOW_BYTES)
-            data = self._file(file_start).read(start - file_start, position + UNIT_BYTES - start)
+            # Lists are walked backward to find their units, and then forward to deliver them.
+            is_forward = position > start
+            stop = min(written_end, file_start + self._file_bytes, position + _WINDOW_BYTES)
+            start = position if is_forward else max(file_start, position + UNIT_BYTES - _WINDOW_BYTES)
+            stop = stop if is_forward else position + UNIT_BYTES
+            data = self._file(file_start).read(start - file_start, stop - start)
             self._window = start, data
         return find_timer_unit(data, position - start)
 
