@@ -122,7 +122,7 @@ class BrokerSettings(StoreSettings):
     drain_timeout_ms: int = 3_000
 
     # Messages for a set time
-    timer_wheel_enable: bool = True
+    timer_wheel_enable: bool = True  # If not, messages that wait stay where they are.
     timer_max_delay_sec: int = 40 * 86_400  # RocketMQ: 3 days.
     timer_roll_window_slot: int = 2 * 86_400  # s
     timer_congest_num_each_slot: int = INT32_MAX

@@ -100,7 +100,8 @@ def build(broker: Broker, *, slots: int = WHEEL_SLOTS) -> TimerProcessor:
     counts = TopicCounts(files, f"{root_dir}/{TIMER_METRICS_FILE}", clock)
     counts.load()
     waiting = Waiting(files, root_dir, clock, log_file_bytes=settings.mapped_file_size_timer_log, slots=slots)
-    recover(waiting, store.record_at)
+    if settings.timer_wheel_enable:
+        recover(waiting, store.record_at)
     appender = Appender(
         store=store, waiters=core.waiters, topics=broker.tables.topics, stats=broker.stats, counts=counts, clock=clock
     )
@@ -120,7 +121,8 @@ def build(broker: Broker, *, slots: int = WHEEL_SLOTS) -> TimerProcessor:
     figures = _Figures(broker, engine, appender, waiting)
     broker.special_properties.update(SPECIAL_PROPERTIES)
     broker.send_hooks.append(hook)
-    broker.timers.append(("timer", ROUND_MS, engine.tick))
+    if settings.timer_wheel_enable:
+        broker.timers.append(("timer", ROUND_MS, engine.tick))
     broker.timers.append(("timer-rates", _RATE_MS, figures.sample))
     broker.at_stop.append(engine.close)
     broker.on_topic_changed.append(lambda topic: counts.forget(topic) if _is_gone(broker, topic) else None)

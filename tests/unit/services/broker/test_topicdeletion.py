@@ -31,7 +31,7 @@ class Saving:
     def __init__(self, unit: BrokerUnit) -> None:
         self.writes: list[asyncio.Event] = []
         self.is_over = False
-        unit.broker.persistence._run_in_thread = self._run
+        unit.broker.persistence.run_in_thread = self._run
 
     async def _run(self, work: Callable[[], None]) -> None:
         if not self.is_over:

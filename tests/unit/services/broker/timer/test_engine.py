@@ -217,6 +217,19 @@ async def test_switches_refuse_by_name() -> None:
         )
 
 
+async def test_without_the_wheel_waiting_messages_stay_and_with_it_they_are_delivered() -> None:
+    async with broker() as unit:
+        await unit.make_topic("T")
+        await unit.send(body=b"x", properties=later(unit, 5000))
+        await asyncio.sleep(1)
+        files, wall_ms = unit.files, unit.clock.now_ms()
+    for is_enabled in (False, True):
+        async with broker(files=files, timer_wheel_enable=is_enabled) as unit:
+            unit.clock.set_wall(wall_ms)
+            await asyncio.sleep(10)
+            assert len(await received(unit)) == int(is_enabled)
+
+
 async def test_a_part_of_a_long_wait_ends_before_its_record_expires() -> None:
     async with broker(file_reserved_time=3, timer_roll_window_slot=172_800) as unit:
         assert window_ms(unit.settings) == 2 * 3_600_000
