@@ -4,7 +4,7 @@ The only files it touches are config/*.json. bootstrap.py adds what belongs to a
 and signals.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 
 from gantry.model.names import SCHEDULE_TOPIC
 from gantry.model.topic import TopicConfig
@@ -14,8 +14,7 @@ from gantry.runtime.files import FileSystem
 from services.broker.core import Core, Runtime
 from services.broker.identity import BrokerIdentity
 from services.broker.liveconfig import LiveConfig, StartCheck
-from services.broker.metrics import BrokerCollector, Figure
-from services.broker.newmessage import SendHook
+from services.broker.metrics import BrokerCollector
 from services.broker.notifications import GroupNotifications
 from services.broker.offsetcommits import OffsetCommits
 from services.broker.registration import Caller, Registration
@@ -23,31 +22,19 @@ from services.broker.registry import documents
 from services.broker.registry.configfile import ConfigFile
 from services.broker.registry.persistence import Persistence
 from services.broker.runtimeinfo import RuntimeInfo, schedule_offsets
+from services.broker.seams import FeatureSeams
 from services.broker.settings import BrokerSettings
 from services.broker.stats import BrokerStats
 from services.broker.store.messagestore import MessageStore
 from services.broker.tables import Tables
 from services.broker.topicdeletion import TopicDeletion
 
-Timer = tuple[str, int, Callable[[], Awaitable[None] | None]]
-"""Name, interval in ms, and work of a timer. The timer waits for the end of work that is a coroutine."""
 
-
-class Broker:
+class Broker(FeatureSeams):
     """The parts of a running broker that all features share.
 
     Attributes:
         handlers: Handlers of the features, by request code.
-        on_topic_changed: Callbacks of the features, called with the name of a topic that was created, changed or
-            deleted.
-        on_group_changed: Callbacks of the features, called with the name of a consumer group that was created, changed
-            or deleted.
-        figures: Metrics of the features.
-        runtime_figures: Functions of the features that return figures for request 28.
-        timers: Timers of the features.
-        at_stop: Callbacks of the features, called once when the broker stops, before offsets and tables are saved.
-        send_hooks: Hooks of the features for special messages, in the order in which they run.
-        special_properties: Names of the properties that make a message special (newmessage.py).
     """
 
     def __init__(
@@ -65,6 +52,7 @@ class Broker:
         next_start: StartCheck | None = None,
     ) -> None:
         """Create and connect all parts. Raises StartupError if a config file can't be read."""
+        super().__init__()
         clock = runtime.clock
         self.settings = settings
         self.identity = identity
@@ -106,14 +94,6 @@ class Broker:
         self.rng = runtime.rng
         self.unique_keys = unique_keys
         self.recent_bytes = physical_memory_bytes * settings.access_message_in_memory_max_ratio // 100
-        self.on_topic_changed: list[Callable[[str], None]] = []
-        self.on_group_changed: list[Callable[[str], None]] = []
-        self.figures: list[Figure] = []
-        self.runtime_figures: list[Callable[[], Mapping[str, str]]] = []
-        self.timers: list[Timer] = []
-        self.at_stop: list[Callable[[], None]] = []
-        self.send_hooks: list[SendHook] = []
-        self.special_properties: set[str] = set()
         self.handlers = build_handlers(self)
         tables.topics.on_change = self._topic_changed
         tables.groups.on_change = self._group_changed

@@ -38,7 +38,8 @@ from services.broker.core import Core, Runtime
 from services.broker.features import build_handlers
 from services.broker.identity import BrokerIdentity
 from services.broker.liveconfig import apply_kept
-from services.broker.processors.send import TYPED_HEADERS, note_peer
+from services.broker.processors.send import TYPED_HEADERS
+from services.broker.processors.sendparts import note_peer
 from services.broker.registry.documents import load_kept_settings
 from services.broker.settings import BrokerSettings
 from services.broker.startchecks import NextStart, advertised_host, no_room_reason, store_ip

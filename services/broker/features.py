@@ -28,8 +28,8 @@ from services.broker.processors import (
 from services.broker.processors.table import Processor, combine
 from services.broker.processors.unsupported import unsupported_handlers
 from services.broker.retry import feature as retry
-from services.broker.transaction import processor as transaction
 from services.broker.timer import feature as timer
+from services.broker.transaction import processor as transaction
 
 Feature = Callable[[Broker], Processor]
 

@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
 
 from services.broker import longpolling, overload
-from services.broker.assembly import Broker, Timer
+from services.broker.assembly import Broker
+from services.broker.seams import Timer
 from services.broker.stats import SAMPLE_TICK_MS
 
 MAINTAIN_INTERVAL_MS = 100

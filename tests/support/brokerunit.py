@@ -19,7 +19,8 @@ from services.broker.assembly import Broker
 from services.broker.core import Core, Runtime
 from services.broker.features import FEATURES, Feature, build_handlers
 from services.broker.identity import BrokerIdentity
-from services.broker.processors.send import TYPED_HEADERS, note_peer
+from services.broker.processors.send import TYPED_HEADERS
+from services.broker.processors.sendparts import note_peer
 from services.broker.settings import BrokerSettings
 from services.broker.store.messagestore import MessageStore
 from services.broker.timers import every, timers

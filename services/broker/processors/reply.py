@@ -30,8 +30,14 @@ from services.broker.assembly import Broker
 from services.broker.durabilitywaiters import Outcome
 from services.broker.metrics import Figure
 from services.broker.newmessage import NewMessage
-from services.broker.processors.send import OUTCOME_CODES, PUT_STATUS_CODES, born_host, send_checks, send_properties
 from services.broker.processors.sendgate import SendChecks, Target
+from services.broker.processors.sendparts import (
+    OUTCOME_CODES,
+    PUT_STATUS_CODES,
+    born_host,
+    send_checks,
+    send_properties,
+)
 from services.broker.processors.sendproperties import SendProperties
 from services.broker.processors.unsupported import TRANSACTION_OR_INNER_BATCH, refuse_sys_flag
 from services.broker.refusal import FAQ, RefusalError

@@ -25,6 +25,13 @@ from services.broker.durabilitywaiters import DurabilityWaiters, Outcome
 from services.broker.identity import BrokerIdentity
 from services.broker.newmessage import NewMessage, SendHook, TopicNeededError
 from services.broker.processors.sendgate import SendChecks, Target
+from services.broker.processors.sendparts import (
+    BORN_HOST,
+    OUTCOME_CODES,
+    PUT_STATUS_CODES,
+    send_checks,
+    send_properties,
+)
 from services.broker.processors.sendproperties import SendProperties
 from services.broker.processors.unsupported import TRANSACTION_OR_INNER_BATCH, refuse_sys_flag
 from services.broker.refusal import RefusalError
@@ -49,39 +56,15 @@ TYPED_HEADERS: Final[Mapping[int, type[Header]]] = {
 }
 """The headers that the server decodes together with the frame."""
 
-_BORN_HOST = "born_host"
-PUT_STATUS_CODES = {
-    PutStatus.NOT_WRITABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
-    PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
-    PutStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
-    # RocketMQ: SYSTEM_ERROR, which may mean anything. Here the code means that nothing was written, because the disk is
-    # full.
-    PutStatus.CREATE_FILE_FAILED: ResponseCode.SERVICE_NOT_AVAILABLE,
-}
 _ONE_WAY = 2
 # Members of enums by names of this module: Python 3.11 calls a function for each access to a member by its class.
 _OK = PutStatus.OK
 _DURABLE = Outcome.DURABLE
 _NOT_WRITTEN = Outcome.NOT_WRITTEN
-OUTCOME_CODES = {
-    Outcome.FLUSH_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
-    Outcome.REPLICATION_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
-}
 # The content of a reply: stored message id (a batch has all ids, separated by commas), queue id, queue offset, unique
 # key. A plain tuple, because the broker makes one for every message.
 _Stored = tuple[str, int, int, str]
 _Append = Callable[[Channel, RemotingCommand, SendMessageHeader, Target], Reply]
-
-
-def note_peer(channel: Channel) -> None:
-    """Store the packed address of a new connection's peer. It is the born host of every message from the connection."""
-    channel.attributes[_BORN_HOST] = pack_host(channel.peer)
-
-
-def born_host(channel: Channel) -> bytes:
-    """Return the packed address of a connection's peer."""
-    packed: bytes = channel.attributes[_BORN_HOST]
-    return packed
 
 
 class SendProcessor:
@@ -207,7 +190,7 @@ class SendProcessor:
                 body,
                 special if special is not None else self._properties.decode(header.properties),
                 born_at_ms=header.born_timestamp,
-                born_host=channel.attributes[_BORN_HOST],
+                born_host=channel.attributes[BORN_HOST],
                 flag=header.flag,
                 sys_flag=sys_flag | target.sys_flag,
                 reconsume_times=header.reconsume_times or 0,
@@ -220,7 +203,7 @@ class SendProcessor:
             body,
             properties,
             born_at_ms=header.born_timestamp,
-            born_host=channel.attributes[_BORN_HOST],
+            born_host=channel.attributes[BORN_HOST],
             tag=tag,
             keys=keys,
             unique_key=unique_key,
@@ -290,7 +273,7 @@ class SendProcessor:
             queue_id,
             items,
             born_at_ms=header.born_timestamp,
-            born_host=channel.attributes[_BORN_HOST],
+            born_host=channel.attributes[BORN_HOST],
             sys_flag=header.sys_flag | target.sys_flag,
             reconsume_times=header.reconsume_times or 0,
         )
@@ -377,27 +360,6 @@ class SendProcessor:
 
     def _refused(self, request: RemotingCommand, error: RefusalError) -> RemotingCommand:
         return RemotingCommand.response_to(request, error.code, remark=error.remark, ext=dict(self._refusal_ext))
-
-
-def send_checks(broker: Broker) -> SendChecks:
-    """Build checks from the broker's parts; they follow the changes of topics."""
-    tables = broker.tables
-    checks = SendChecks(
-        topics=tables.topics,
-        groups=tables.groups,
-        stats=broker.stats,
-        live_settings=broker.core.live_settings,
-        clock=broker.clock,
-        rng=broker.rng,
-        create_topic=broker.create_topic,
-    )
-    broker.on_topic_changed.append(checks.topic_changed)
-    return checks
-
-
-def send_properties(broker: Broker) -> SendProperties:
-    """Build the completion of properties from the broker's parts."""
-    return SendProperties(broker.identity, broker.unique_keys.make, broker.special_properties)
 
 
 def build(broker: Broker) -> SendProcessor:
