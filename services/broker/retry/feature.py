@@ -79,7 +79,7 @@ class RetryFeature:
         delays_ms = self._levels.delays_ms()
         if delay_ms is None:
             number = level or FIRST_LEVEL + failures
-        elif delay_ms in delays_ms or PropertyName.TIMER_DELIVER_MS not in self._broker.special_properties:
+        elif delay_ms in delays_ms or not self._broker.settings.timer_wheel_enable:
             number = level_of_delay(delay_ms, delays_ms)
         else:
             for name in [name for name in message.properties if name.startswith(_TIMER_PREFIX)]:

@@ -28,7 +28,7 @@ TOPIC = "GoldenDelay"
 def golden_unit(root: Path) -> BrokerUnit:
     unit = BrokerUnit(
         files=OsFileSystem(), store_path_root_dir=str(root), mapped_file_size_commit_log=262_144, max_hash_slot_num=500,
-        max_index_num=2_000, message_delay_level=LEVELS,
+        max_index_num=2_000, message_delay_level=LEVELS, timer_wheel_enable=False,
     )  # fmt: skip
     unit.clock.set_wall(LATER_MS)
     return unit

@@ -12,7 +12,7 @@ import pytest
 from gantry.model.delaylevel import DELAY_LEVELS_MS
 from gantry.model.group import SubscriptionGroup
 from gantry.model.message import StoredMessage
-from gantry.model.names import SCHEDULE_TOPIC
+from gantry.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from gantry.model.record import iter_records
 from gantry.remoting.bodies import encode_subscription_group
 from gantry.remoting.codes import RequestCode, ResponseCode
@@ -35,9 +35,9 @@ async def unit() -> AsyncIterator[BrokerUnit]:
         yield unit
 
 
-def slow_unit() -> BrokerUnit:
+def slow_unit(**settings: Any) -> BrokerUnit:
     """Return a broker for hours of virtual time. Its timers are slow, and it must not take that for overload."""
-    return BrokerUnit(timer_interval_ms_min=TICK_MS, broker_fast_failure_enable=False)
+    return BrokerUnit(timer_interval_ms_min=TICK_MS, broker_fast_failure_enable=False, **settings)
 
 
 async def prepare(unit: BrokerUnit, **config: Any) -> None:
@@ -218,7 +218,7 @@ class TestCurve:
         ],
     )  # fmt: skip
     async def test_a_group_has_its_own_delays(self, policy: dict[str, Any], levels: list[int]) -> None:
-        async with slow_unit() as unit:
+        async with slow_unit(timer_wheel_enable=False) as unit:
             await prepare(unit, group_retry_policy=policy)
             message = await send(unit)
             for failures, level in enumerate(levels):
@@ -231,16 +231,18 @@ class TestCurve:
     async def test_a_delay_between_two_levels_becomes_a_set_time_if_the_broker_has_timers(self) -> None:
         policy = {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [90_000]}}
         async with BrokerUnit() as unit:
-            unit.broker.special_properties.add("TIMER_DELIVER_MS")
-            hooks = unit.broker.send_hooks
-            hooks[:] = [hook for hook in hooks if not hasattr(hook.__self__, "delivery")]  # type: ignore[attr-defined]
             await prepare(unit, group_retry_policy=policy)
             message = await send(unit)
             due_ms = unit.clock.now_ms() + 90_000
             await sent_back(unit, message)
-            (waiting,) = stored(unit, RETRY)
+            (waiting,) = stored(unit, TIMER_TOPIC)
             assert waiting.properties["TIMER_DELIVER_MS"] == str(due_ms)
             assert "DELAY" not in waiting.properties
+            await asyncio.sleep(87)
+            assert stored(unit, RETRY) == []
+            await asyncio.sleep(5)
+            (retried,) = stored(unit, RETRY)
+            assert (retried.body, retried.reconsume_times) == (message.body, 1)
 
 
 class TestRefusals:

@@ -31,6 +31,7 @@ SETTINGS: dict[str, Any] = {
     "transaction_check_interval": 2000,
     "transaction_time_out": 2000,
     "channel_expired_timeout": 1 << 30,
+    "timer_wheel_enable": False,
 }
 
 

@@ -176,7 +176,7 @@ async def test_a_one_way_reply_is_pushed(unit: BrokerUnit) -> None:
         ({"topic": "%RETRY%g"}, 13, "a reply may not go to a retry topic"),
         ({"topic": "a b"}, 29, "topic"),
         ({"queue_id": 1}, 29, "request queueId[1] is illegal"),
-        ({"sys_flag": 4}, 3, "transactional messages"),
+        ({"sys_flag": 4}, 13, "sysFlag=4: only a message with the property TRAN_MSG=true"),
         ({"body": bytes(64 * 1024 + 1)}, 13, "message body has 65537 bytes"),
         ({"properties": {"TRAN_MSG": "true"}}, None, "TRAN_MSG=true"),
     ],

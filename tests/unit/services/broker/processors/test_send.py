@@ -252,8 +252,18 @@ class TestBatch:
 
     async def test_a_batch_is_stored_as_a_whole_or_not_at_all(self, unit: BrokerUnit) -> None:
         refused = [
-            ([(0, b"a", b""), (0, b"b", b"DELAY\x013\x02")], {}, 13, "DELAY=3: a message of a batch may not have it"),
-            ([(0, b"a", b"")], {"properties": {"DELAY": "3"}}, 13, "DELAY=3: a message of a batch may not have it"),
+            (
+                [(0, b"a", b""), (0, b"b", b"DELAY\x013\x02")],
+                {},
+                13,
+                "DELAY=3: a message of a batch or a reply may not have it",
+            ),
+            (
+                [(0, b"a", b"")],
+                {"properties": {"DELAY": "3"}},
+                13,
+                "DELAY=3: a message of a batch or a reply may not have it",
+            ),
             ([(0, b"a", b"")], {"properties": {"TRAN_MSG": "true"}}, 13, "TRAN_MSG"),
             (b"\0\0\0\x05abc", {}, 13, "batch item 0"),
             (encode_batch([(0, b"a", b"")])[:-1], {}, 13, "batch item 0"),
