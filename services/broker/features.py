@@ -1,7 +1,8 @@
 """The features of the broker. To add a feature, write a module or a folder with a `build` function, and one line here.
 
 A `build` function gets the broker, whose parts all features share. It builds what only its feature needs, subscribes to
-changes (`Broker.on_topic_changed`), adds its timers (`Broker.timers`), and returns the processor of its requests.
+changes, adds its send hooks, timers and metrics (seams.py), and returns the processor of its requests. A folder also has
+a place in the layers of pyproject.toml.
 """
 
 from collections.abc import Callable, Sequence

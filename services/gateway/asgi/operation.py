@@ -92,7 +92,7 @@ async def answer_unmatched(request: Request, error: Exception) -> Response:
     """Answer a request that no route takes: OPTIONS, a wrong method (405) or an unknown path (404).
 
     Raises:
-        ProblemError: 401, 404, 405, 429.
+        ProblemError: 400, 401, 404, 405, 429.
     """
     assert isinstance(error, HTTPException), error
     call: Call = request.scope[CALL]
@@ -101,6 +101,7 @@ async def answer_unmatched(request: Request, error: Exception) -> Response:
         raise nothing_at(request.scope["raw_path"])
     allowed = _allowed_methods(request)
     if request.method == "OPTIONS":
+        call.check_headers()
         return Answer(204, b"", call.gate.options_headers(call, allowed))
     detail = f"method: {request.method} is not one of {allowed}"
     raise ProblemError(METHOD_NOT_ALLOWED, detail, field="method", headers={"Allow": allowed})

@@ -166,6 +166,9 @@ async def test_paths_are_not_revealed_without_a_key(peer):
     assert (await peer.ask("GET", "/v1/nope")).status == 404
     assert (await peer.ask("PUT", "/v1/echo")).headers[b"allow"] == b"OPTIONS, POST"
     assert (await peer.ask("OPTIONS", "/v1/echo")).status == 204
+    twice = (b"if-match", b"*")
+    assert (await peer.ask("OPTIONS", "/v1/echo", twice, twice)).problem["field"] == "if-match"
+    assert (await peer.ask("OPTIONS", "/v1/echo", (b"x-request-id", b"a b"))).status == 400
 
 
 @pytest.mark.parametrize("path", ["/v1/nope", "/v1/%ff"])
