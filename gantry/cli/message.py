@@ -35,6 +35,13 @@ def send(
     broker: Annotated[str | None, typer.Option(help="Broker of an explicit queue; needs --queue.")] = None,
     queue: Annotated[int | None, typer.Option(help="Id of an explicit queue; needs --broker.")] = None,
     idempotency_key: Annotated[str | None, typer.Option(help="Key that becomes the message id.")] = None,
+    delay: Annotated[
+        str | None, typer.Option(metavar="10s", help="Deliver the message later: 500ms, 10s, 2m, 1h, at most 40d.")
+    ] = None,
+    deliver_at: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Deliver the message at this time, such as 2026-01-31T12:00:00Z.")
+    ] = None,
+    delay_level: Annotated[int | None, typer.Option(min=1, max=18, help="Delay level: 1 is 1 s, 18 is 2 h.")] = None,
     data: DataOption = DATA_DEFAULT,
     url: UrlOption = None,
     key: KeyOption = None,
@@ -52,6 +59,9 @@ def send(
             "properties": dict(map(_property, prop)) if prop else None,
             "ordering_key": ordering_key,
             "queue": None if broker is None else {"broker": broker, "id": queue},
+            "delay": delay,
+            "deliver_at": deliver_at,
+            "delay_level": delay_level,
         }.items()
         if value is not None
     }

@@ -60,6 +60,7 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
         queue_offset: The message's offset in this queue.
         transaction_id: The transaction's id that the broker returns; None for a batch, and if the answer has none.
         region_id: The broker's region; None if the answer has none.
+        recall_handle: The text by which a message for a set time can be recalled; None if it can't be.
     """
 
     status: SendStatus
@@ -70,6 +71,7 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
     queue_offset: int
     transaction_id: str | None = None
     region_id: str | None = None
+    recall_handle: str | None = None
 
 
 class BatchSendResult(msgspec.Struct, frozen=True, gc=False):
@@ -87,13 +89,14 @@ class BatchSendResult(msgspec.Struct, frozen=True, gc=False):
     first_offset: int
     transaction_id: str | None = None
     region_id: str | None = None
+    recall_handle: str | None = None
 
     def results(self) -> list[SendResult]:
         """Return one result for each message, in their order."""
         status, outcome, queue, first = self.status, self.outcome, self.queue, self.first_offset
-        transaction_id, region_id = self.transaction_id, self.region_id
+        more = (self.transaction_id, self.region_id, self.recall_handle)
         return [
-            SendResult(status, outcome, message_id, stored_id, queue, first + at, transaction_id, region_id)
+            SendResult(status, outcome, message_id, stored_id, queue, first + at, *more)
             for at, (message_id, stored_id) in enumerate(zip(self.message_ids, self.stored_ids, strict=True))
         ]
 
@@ -286,7 +289,8 @@ def read_result(prepared: EncodedSend, queue: MessageQueue, response: RemotingCo
         queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
     ids, region_id = prepared.message_ids, ext.get("MSG_REGION")
     if len(ids) == 1:
-        return BatchSendResult(*status, ids, [stored], queue, first, ext.get("transactionId"), region_id)
+        more = (ext.get("transactionId"), region_id, ext.get("recallHandle"))
+        return BatchSendResult(*status, ids, [stored], queue, first, *more)
     stored_ids = stored.split(",")
     if len(stored_ids) != len(ids):
         raise ValueError(f"its answer names {len(stored_ids)} stored messages for the {len(ids)} sent")

@@ -43,7 +43,10 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutgoingMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A message to send; `queue` is `{"broker": …, "id": …}`."""
+    """A message to send; `queue` is `{"broker": …, "id": …}`.
+
+    At most one of `delay` (`"10s"`), `deliver_at` (a time) and `delay_level` (1 to 18) delays it.
+    """
 
     body: bytes | str
     tag: str | None = None
@@ -52,10 +55,16 @@ class OutgoingMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     ordering_key: str | None = None
     queue: dict[str, Any] | None = None
     idempotency_key: str | None = None
+    delay: str | None = None
+    deliver_at: str | None = None
+    delay_level: int | None = None
 
 
 class SendResult(msgspec.Struct, frozen=True):
-    """The outcome of one message: `stored`, `not_stored` or `unknown`."""
+    """The outcome of one message: `stored`, `not_stored` or `unknown`.
+
+    A delayed message has the time of its delivery, and a handle by which it can be recalled; None with a delay level.
+    """
 
     outcome: str
     status: str | None = None
@@ -66,6 +75,8 @@ class SendResult(msgspec.Struct, frozen=True):
     queue_id: int | None = None
     queue_offset: int | None = None
     problem: Problem | None = None
+    handle: str | None = None
+    deliver_at: str | None = None
 
 
 class BatchResult(msgspec.Struct, frozen=True):

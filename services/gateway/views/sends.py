@@ -15,8 +15,10 @@ from services.gateway.usecases.sending.results import (
     FailedMessage,
     OneWayMessage,
     PlacedMessage,
+    ScheduledMessage,
     SentMessage,
 )
+from services.gateway.views.optional import time_view
 
 
 class _PlacedView(msgspec.Struct, gc=False):
@@ -30,6 +32,8 @@ class _PlacedView(msgspec.Struct, gc=False):
     queue_id: int
     queue_offset: int | str
     topic: str | UnsetType = UNSET
+    handle: str | UnsetType | None = UNSET
+    deliver_at: str | UnsetType | None = UNSET
 
 
 def single_view(result: SentMessage, topic: str) -> object:
@@ -75,7 +79,7 @@ def _placed_view(result: PlacedMessage, status: str, *, binary: bool) -> _Placed
     request: BatchSendResult = result.request
     index, queue = result.index, request.queue
     offset = request.first_offset + index
-    return _PlacedView(
+    view = _PlacedView(
         result.outcome,
         status,
         request.message_ids[index],
@@ -84,6 +88,9 @@ def _placed_view(result: PlacedMessage, status: str, *, binary: bool) -> _Placed
         queue.queue_id,
         offset if binary else str(offset),
     )
+    if isinstance(result, ScheduledMessage):
+        view.handle, view.deliver_at = result.handle, time_view(result.deliver_at_ms)
+    return view
 
 
 def _one_way_view(result: OneWayMessage) -> dict[str, Any]:

@@ -28,17 +28,18 @@ USER_PROPERTIES_BYTES_MAX: Final = PROPERTIES_BYTES_MAX - PROPERTIES_OF_BROKER_B
 JSON: Final = "json"
 _UTF8_BYTES_MAX: Final = 4  # The longest encoding of one character.
 
-# Properties of delayed and transactional messages.
-_NOT_BUILT: Final = frozenset(
+DELAY_MS_MAX: Final = 40 * 86_400_000
+"""Longest delay, as of a broker with the default of `timerMaxDelaySec`."""
+
+# Properties of transactional messages.
+_NOT_BUILT: Final = frozenset({PropertyName.TRAN_MSG, PropertyName.PGROUP, PropertyName.CHECK_IMMUNITY_TIME})
+# Properties that a field of the message sets.
+_DELAYS: Final = frozenset(
     {
         PropertyName.DELAY,
         PropertyName.TIMER_DELAY_SEC,
         PropertyName.TIMER_DELAY_MS,
         PropertyName.TIMER_DELIVER_MS,
-        PropertyName.TIMER_DEL_UNIQKEY,
-        PropertyName.TRAN_MSG,
-        PropertyName.PGROUP,
-        PropertyName.CHECK_IMMUNITY_TIME,
     }
 )
 _TAG = re.compile(r"[^\s|\x00-\x20\x7f-\xa0]+")
@@ -50,6 +51,7 @@ class PreparedMessage(msgspec.Struct, gc=False):
     Attributes:
         properties: The properties as a record has them, with the message id and the ordering key.
         queue: The queue that the message names, if it names one.
+        is_delayed: Whether the broker delivers the message later. It then needs a request of its own.
     """
 
     message_id: str
@@ -58,6 +60,7 @@ class PreparedMessage(msgspec.Struct, gc=False):
     queue: TargetQueue | None = None
     ordering_key: str | None = None
     one_way: bool = False
+    is_delayed: bool = False
 
 
 def prepare(message: Sendable, make_id: Callable[[], str], at: str = "") -> PreparedMessage:
@@ -78,8 +81,9 @@ def prepare(message: Sendable, make_id: Callable[[], str], at: str = "") -> Prep
         body = body_of(message, at)
     if not 0 < len(body) <= BODY_BYTES_MAX:
         _refuse_size(len(body), at)
+    delay = ""
     if message.delay_level is not UNSET or message.delay is not UNSET or message.deliver_at is not UNSET:
-        _refuse_delay(message, at)
+        delay = _delay_property(message, at)
     key = message.idempotency_key
     message_id = make_id() if key is UNSET else idempotency_key_to_message_id(key)
     ordering_key = queue = None
@@ -89,8 +93,8 @@ def prepare(message: Sendable, make_id: Callable[[], str], at: str = "") -> Prep
         queue = message.queue
         if ordering_key is not None:
             raise InvalidMessageError(f"{at}/queue", queue.broker, "can't be given together with `ordering_key`")
-    properties = properties_text(message, message_id, ordering_key, at)
-    return PreparedMessage(message_id, body, properties, queue, ordering_key, message.one_way is True)
+    properties = properties_text(message, message_id, ordering_key, at) + delay
+    return PreparedMessage(message_id, body, properties, queue, ordering_key, message.one_way is True, delay != "")
 
 
 def body_of(message: Sendable, at: str) -> bytes:
@@ -187,26 +191,30 @@ def _refuse_long(length: int, field: str) -> None:
     raise InvalidMessageError(field, length, reason)
 
 
-def _refuse_delay(message: Sendable, at: str) -> None:
+def _delay_property(message: Sendable, at: str) -> str:
+    """Return the property that delays a message, in the format of a record. Raises InvalidValueError."""
     given = [name for name in ("delay_level", "delay", "deliver_at") if getattr(message, name) is not UNSET]
     if len(given) > 1:
         raise InvalidMessageError(
             f"{at}/{given[1]}", getattr(message, given[1]), f"can't be given together with `{given[0]}`"
         )
     if message.delay is not UNSET:
-        parse_duration_ms(message.delay, f"{at}/delay")
+        # The broker counts from its own clock.
+        delay_ms = parse_duration_ms(message.delay, f"{at}/delay", max_ms=DELAY_MS_MAX)
+        return f"{PropertyName.TIMER_DELAY_MS}\x01{delay_ms}\x02"
     if message.deliver_at is not UNSET:
-        parse_time_ms(message.deliver_at, f"{at}/deliver_at")
-    reason = "asks for a delayed message, which is not supported yet"
-    raise FeatureNotBuiltError(f"{at}/{given[0]}", getattr(message, given[0]), reason)
+        at_ms = parse_time_ms(message.deliver_at, f"{at}/deliver_at")
+        return f"{PropertyName.TIMER_DELIVER_MS}\x01{max(at_ms, 0)}\x02"
+    return f"{PropertyName.DELAY}\x01{message.delay_level}\x02"
 
 
 def _refuse_reserved(user: dict[str, str], at: str) -> None:
     for name in user:
         where = f"{at}/properties/{name}"
         if name in _NOT_BUILT:
-            reason = "asks for a delayed or transactional message, which is not supported yet"
-            raise FeatureNotBuiltError(where, name, reason)
+            raise FeatureNotBuiltError(where, name, "asks for a transactional message, which is not supported yet")
+        if name in _DELAYS:
+            raise InvalidMessageError(where, name, "is set by the fields `delay_level`, `delay` and `deliver_at`")
         if name in RESERVED_PROPERTIES:
             raise InvalidMessageError(where, name, "is a name that RocketMQ reserves")
 

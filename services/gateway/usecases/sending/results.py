@@ -1,12 +1,17 @@
 """The results of sends, one for each message. The edges of the gateway write them as JSON or MessagePack."""
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 import msgspec
 
 from gantry.client.errors import Outcome
 from gantry.client.sendrequest import BatchSendResult, SendStatus
+from gantry.model.errors import InvalidIdError
+from gantry.model.recallhandle import decode_recall_handle
 from services.gateway.errors import NOT_STORED, STORED, UNKNOWN, ProblemError
+
+SECOND_MS: Final = 1_000
 
 
 class PlacedMessage(msgspec.Struct, frozen=True, gc=False):
@@ -56,6 +61,24 @@ class PlacedMessage(msgspec.Struct, frozen=True, gc=False):
         return self.request.first_offset + self.index
 
 
+class ScheduledMessage(PlacedMessage, frozen=True, gc=False):
+    """A message that its broker delivers later. Its position is the place where it waits."""
+
+    @property
+    def handle(self) -> str | None:
+        """The handle by which it can be recalled; None for a message with a delay level, or one that is due already."""
+        return self.request.recall_handle
+
+    @property
+    def deliver_at_ms(self) -> int | None:
+        """The time at which the broker delivers it; None without a handle."""
+        try:
+            # Brokers deliver a second's messages when the second is over.
+            return None if self.handle is None else decode_recall_handle(self.handle).at_ms - 1 + SECOND_MS
+        except InvalidIdError:
+            return None
+
+
 class OneWayMessage(msgspec.Struct, frozen=True, gc=False):
     """A message that was sent without waiting for an answer.
 
@@ -98,9 +121,12 @@ class BatchReport(msgspec.Struct, frozen=True):
     unknown: int
 
 
-def placed_messages(request: BatchSendResult) -> Iterator[PlacedMessage]:
-    """Yield the results of the messages of one request, in their order."""
+def placed_messages(request: BatchSendResult, *, is_delayed: bool = False) -> Iterator[PlacedMessage]:
+    """Yield the results of the messages of one request, in their order; a delayed message is alone in its request."""
     outcome = _OUTCOMES[request.outcome]
+    if is_delayed:
+        yield ScheduledMessage(outcome, request, 0)
+        return
     for index in range(len(request.message_ids)):
         yield PlacedMessage(outcome, request, index)
 

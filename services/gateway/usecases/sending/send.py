@@ -131,7 +131,8 @@ class SendMessages:
                 await self._producer.send_prepared_one_way(request, queue=queue)
                 result = OneWayMessage(prepared.message_id)
             else:
-                (result,) = placed_messages(await self._producer.send_prepared(request, queue=queue))
+                sent = await self._producer.send_prepared(request, queue=queue)
+                (result,) = placed_messages(sent, is_delayed=prepared.is_delayed)
         except ClientError as error:
             problem = await self._refused(topic, error, prepared)
             self._metrics.sent[problem.outcome or NOT_STORED] += 1
@@ -152,7 +153,7 @@ class SendMessages:
         """
         info = self._engine.cached_publish_info(topic) or await self._find_route(topic)
         call = BatchCall(topic, items, turn=turn)
-        anywhere, by_queue, one_way = await self._sort(call, info)
+        anywhere, by_queue, single = await self._sort(call, info)
         works: list[Awaitable[None]] = [
             self._send(call, None, indexes) for indexes in call.split(anywhere, FREE_MESSAGES_MAX)
         ]
@@ -161,7 +162,10 @@ class SendMessages:
             self._send_in_order(call, queue, call.split(indexes, len(indexes)))
             for queue, indexes in by_queue.items()
         ]
-        works += [self._send_one_way(call, index, queue) for index, queue in one_way]
+        works += [
+            self._send_one_way(call, index, queue) if call.prepared[index].one_way else self._send(call, queue, [index])
+            for index, queue in single
+        ]
         if len(works) == 1:
             await works[0]
         elif works:
@@ -175,7 +179,8 @@ class SendMessages:
     ) -> tuple[list[int], dict[MessageQueue, list[int]], list[tuple[int, MessageQueue | None]]]:
         anywhere: list[int] = []
         by_queue: dict[MessageQueue, list[int]] = {}
-        one_way: list[tuple[int, MessageQueue | None]] = []
+        # One-way and delayed messages, each in a request of its own.
+        single: list[tuple[int, MessageQueue | None]] = []
         await call.turn(len(call.items) * MESSAGE_BYTES)
         make_id = iter(self._unique_keys.make_many(len(call.items))).__next__
         prepared_bytes = 0
@@ -199,13 +204,13 @@ class SendMessages:
                 prepared_bytes += _REFUSED_BYTES + body_length(item)
                 call.fail(index, problem_of(placed_error(error, item, index), outcome=NOT_STORED))
                 continue
-            if prepared.one_way:
-                one_way.append((index, queue))
+            if prepared.one_way or prepared.is_delayed:
+                single.append((index, queue))
             elif queue is None:
                 anywhere.append(index)
             else:
                 by_queue.setdefault(queue, []).append(index)
-        return anywhere, by_queue, one_way
+        return anywhere, by_queue, single
 
     async def _send_in_order(self, call: BatchCall, queue: MessageQueue, groups: list[list[int]]) -> None:
         for number, indexes in enumerate(groups, 1):
@@ -231,7 +236,8 @@ class SendMessages:
                 call.fail(index, await self._refused(call.topic, error, call.prepared[index]))
             return
         await call.turn(count_bytes)
-        call.finish(indexes, placed_messages(placement))
+        is_delayed = call.prepared[indexes[0]].is_delayed
+        call.finish(indexes, placed_messages(placement, is_delayed=is_delayed))
 
     async def _send_one_way(self, call: BatchCall, index: int, queue: MessageQueue | None) -> None:
         prepared = call.prepared[index]

@@ -93,6 +93,7 @@ def test_an_idempotency_key_becomes_the_id():
         ({"ordering_key": "a", "queue": {"broker": "b", "id": 0}}, "/queue"),
         ({"delay": "10s", "delay_level": 3}, "/delay"),
         ({"delay": "soon"}, "/delay"),
+        ({"delay": "41d"}, "/delay"),
         ({"deliver_at": "tomorrow"}, "/deliver_at"),
     ],
 )
@@ -103,22 +104,28 @@ def test_messages_that_can_not_be_stored_are_refused_by_field(fields, field):
     assert not isinstance(caught.value, FeatureNotBuiltError)
 
 
-@pytest.mark.parametrize("fields", [{"delay": "10s"}, {"delay_level": 3}, {"deliver_at": "2030-01-01T00:00:00Z"}])
-def test_delays_are_not_implemented_yet(fields):
-    with pytest.raises(FeatureNotBuiltError):
-        prepared(**fields)
+@pytest.mark.parametrize(
+    ("fields", "name", "value"),
+    [
+        ({"delay": "10s"}, "TIMER_DELAY_MS", "10000"),
+        ({"delay": "P40D"}, "TIMER_DELAY_MS", "3456000000"),
+        ({"delay_level": 3}, "DELAY", "3"),
+        ({"deliver_at": "2030-01-01T00:00:00.5Z"}, "TIMER_DELIVER_MS", "1893456000500"),
+        ({"deliver_at": "1969-01-01T00:00:00Z"}, "TIMER_DELIVER_MS", "0"),
+    ],
+)
+def test_a_delay_becomes_a_property_of_the_broker(fields, name, value):
+    message = prepared(**fields)
+    assert decode_properties(message.properties.encode())[name] == value
+    assert message.is_delayed
+    assert not prepared().is_delayed
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED_PROPERTIES))
 def test_reserved_property_names_are_refused(name):
     with pytest.raises(InvalidValueError) as caught:
         prepared(properties={"fine": "v", name: "1"})
-    later = name in {"DELAY", "TRAN_MSG", "PGROUP", "CHECK_IMMUNITY_TIME_IN_SECONDS"} or name in {
-        "TIMER_DELAY_SEC",
-        "TIMER_DELAY_MS",
-        "TIMER_DELIVER_MS",
-        "TIMER_DEL_UNIQKEY",
-    }
+    later = name in {"TRAN_MSG", "PGROUP", "CHECK_IMMUNITY_TIME_IN_SECONDS"}
     assert isinstance(caught.value, FeatureNotBuiltError) == later
 
 

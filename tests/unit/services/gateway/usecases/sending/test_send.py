@@ -165,16 +165,32 @@ async def test_a_one_way_send_is_handed_over_and_unknown(sending, two_brokers, t
 async def test_a_batch_is_one_request_and_bad_items_do_not_affect_it(sending, two_brokers, transport):
     two_brokers()
     batch = items(
-        '{"body": "one"}', '{"bdy": 1}', '{"body": ""}', '{"body": "two", "delay": "1s"}', '{"body": "three"}'
+        '{"body": "one"}', '{"bdy": 1}', '{"body": ""}', '{"body": "two", "delay": "soon"}', '{"body": "three"}'
     )
     results = await send_many(sending, "T", batch, "req-1")
     assert outcomes(results) == ["stored", "not_stored", "not_stored", "not_stored", "stored"]
     problems = [result["problem"] for result in results if "problem" in result]
     assert [problem["field"] for problem in problems] == ["/messages/1/bdy", "/messages/2/body", "/messages/3/delay"]
-    assert [problem["status"] for problem in problems] == [400, 400, 501]
+    assert [problem["status"] for problem in problems] == [400, 400, 400]
     assert {problem["request_id"] for problem in problems} == {"req-1"}
     [request] = transport.sent(BATCH)
     assert [item.body for item in decode_batch(request.body_bytes)] == [b"one", b"three"]
+
+
+async def test_a_delayed_message_of_a_batch_has_a_request_of_its_own(sending, two_brokers, transport):
+    two_brokers()
+    batch = items('{"body": "one"}', '{"body": "later", "delay": "1s"}', '{"body": "three"}')
+    results = await send_many(sending, "T", batch, "req-1")
+    assert outcomes(results) == ["stored", "stored", "stored"]
+    assert [("handle" in result, "deliver_at" in result) for result in results] == [
+        (False, False),
+        (True, True),
+        (False, False),
+    ]
+    [request] = transport.sent(BATCH)
+    assert [item.body for item in decode_batch(request.body_bytes)] == [b"one", b"three"]
+    [request] = transport.sent(SEND)
+    assert (request.body, "TIMER_DELAY_MS\x011000\x02" in request.ext_fields["i"]) == (b"later", True)
 
 
 async def test_messages_of_one_ordering_key_go_to_one_queue_in_order(sending, two_brokers, transport, engine):
