@@ -7,13 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
-from gantry.cli.formatting import cell, print_facts, print_json, print_table
+from gantry.cli.formatting import cell, print_facts, print_items, print_json, print_table
 from gantry.cli.options import DATA_DEFAULT, DataOption, JsonOption, KeyOption, TopicArgument, UrlOption
 from gantry.cli.outcome import EXIT_FAILED, fail, warn
 from gantry.cli.remote import connect, segment
 from gantry.cli.tail import QueueFollower, follow
 
-app = typer.Typer(name="message", help="Send and read messages.", no_args_is_help=True)
+app = typer.Typer(name="message", help="Send, read and schedule messages.", no_args_is_help=True)
+
+HandleArgument = Annotated[str, typer.Argument(metavar="HANDLE", help="The handle that `gantry message send` prints.")]
 
 
 @app.command()
@@ -123,6 +125,70 @@ def find(
         print("the list may be incomplete: a broker stopped searching at its limit")
 
 
+@app.command("scheduled")
+def list_scheduled(
+    topic: TopicArgument,
+    *,
+    from_: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="Only messages due at or after it.")
+    ] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Only messages due before it.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of messages.")] = 50,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List messages that wait for their time, by due time. Messages with a delay level are not in the list."""
+    query = {"from": from_, "to": to, "limit": min(limit, 1_000)}
+    items: list[dict[str, Any]] = []
+    for item in connect(data, url, key).items(f"/v1/topics/{segment(topic)}/scheduled", query=query):
+        items.append(item)
+        if len(items) == limit:
+            break
+    columns = ["deliver_at", "tag", "keys", "message_id", "body", "handle"]
+    print_items(items, columns, empty=f"no message of {topic} waits", as_json=as_json)
+
+
+@app.command()
+def recall(
+    topic: TopicArgument,
+    handle: HandleArgument,
+    *,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+) -> None:
+    """Recall a message that waits. The exit code is 0 only if it was recalled."""
+    outcome = connect(data, url, key).call("POST", f"{_scheduled_path(topic, handle)}:recall")["outcome"]
+    if outcome != "recalled":
+        fail("the message was delivered or recalled before")
+    print("the message is recalled")
+
+
+@app.command()
+def reschedule(
+    topic: TopicArgument,
+    handle: HandleArgument,
+    *,
+    delay: Annotated[str | None, typer.Option(metavar="10s", help="Deliver it after this time from now.")] = None,
+    deliver_at: Annotated[str | None, typer.Option(metavar="TIME", help="Deliver it at this time.")] = None,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Let a message wait until another time, and print its new handle."""
+    if (delay is None) == (deliver_at is None):
+        raise typer.BadParameter("give either --delay or --deliver-at")
+    body = {"delay": delay} if delay is not None else {"deliver_at": deliver_at}
+    moved = connect(data, url, key).call("POST", f"{_scheduled_path(topic, handle)}:reschedule", body=body)
+    if as_json:
+        print_json(moved)
+    else:
+        print_facts(moved)
+
+
 @app.command()
 def tail(
     topic: TopicArgument,
@@ -213,3 +279,7 @@ def _property(text: str) -> tuple[str, str]:
     if not separator or not name:
         raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--property")
     return name, value
+
+
+def _scheduled_path(topic: str, handle: str) -> str:
+    return f"/v1/topics/{segment(topic)}/scheduled/{segment(handle)}"

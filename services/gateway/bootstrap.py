@@ -22,6 +22,7 @@ from services.gateway.features.limits import limit_feature
 from services.gateway.features.objectives import objective_feature
 from services.gateway.features.read import read_feature
 from services.gateway.features.reports import report_feature
+from services.gateway.features.scheduled import scheduled_feature
 from services.gateway.features.send import send_feature
 from services.gateway.features.service import service_feature
 from services.gateway.features.stream import stream_feature
@@ -41,6 +42,7 @@ FEATURES: Final[Sequence[Callable[[Core], Feature]]] = (
     topic_feature,
     group_feature,
     dead_letter_feature,
+    scheduled_feature,
     objective_feature,
     cluster_feature,
     report_feature,

@@ -115,10 +115,97 @@ def test_a_delay_that_can_not_be_is_refused_and_not_stored(http, fields: dict[st
     assert field is None or problem["field"] == field
 
 
-def test_the_command_line_delays(stack, http):
-    command = [sys.executable, "-m", "gantry.cli", "message", "send", "LATER", "typed", "--delay", "1s", "--json"]
-    done = subprocess.run(
-        [*command, "--data", str(stack.directory)], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert json.loads(done.stdout)["handle"]
-    wait_for(http, "typed")
+def test_the_command_line_delays_lists_and_recalls(stack, http):
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "gantry.cli", "message", *words, "--data", str(stack.directory)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    handle = json.loads(run("send", "LATER", "typed", "--delay", "1h", "--json").stdout)["handle"]
+    deadline = time.monotonic() + WAIT_S
+    while handle not in (listed := run("scheduled", "LATER").stdout):
+        assert time.monotonic() < deadline, listed
+    assert "typed" in listed
+    moved = json.loads(run("reschedule", "LATER", handle, "--delay", "2h", "--json").stdout)["handle"]
+    assert run("reschedule", "LATER", moved).returncode == 2
+    assert run("recall", "LATER", moved).stdout == "the message is recalled\n"
+    deadline = time.monotonic() + WAIT_S
+    while run("recall", "LATER", moved).returncode == 0:
+        assert time.monotonic() < deadline
+
+
+def scheduled(http: httpx.Client, **params: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    cursor = None
+    while True:
+        answer = http.get(f"{TOPIC}/scheduled", params={**params, **({} if cursor is None else {"cursor": cursor})})
+        assert answer.status_code == 200, answer.text
+        page = answer.json()
+        found += page["items"]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            return found
+
+
+def test_what_waits_is_listed_by_due_time_and_can_be_recalled(http):
+    sent = {}
+    for minutes in (30, 10, 20):
+        message = {"body": f"in {minutes}", "delay": f"{minutes}m", "tag": "wait", "properties": {"n": str(minutes)}}
+        sent[minutes] = http.post(f"{TOPIC}/messages", json=message).json()
+    other = http.put("/v1/topics/OTHER", json={"read_queues": 1, "write_queues": 1})
+    assert other.status_code in (200, 201)
+    http.post("/v1/topics/OTHER/messages", json={"body": "other", "delay": "15m"})
+    deadline = time.monotonic() + WAIT_S
+    while len(found := scheduled(http)) < 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert [one["body"] for one in found] == ["in 10", "in 20", "in 30"]
+    first = found[0]
+    assert (first["handle"], first["deliver_at"]) == (sent[10]["handle"], sent[10]["deliver_at"])
+    assert (first["topic"], first["tag"], first["properties"]) == ("LATER", "wait", {"n": "10"})
+    assert first["message_id"] == sent[10]["message_id"]
+    middle = sent[20]["deliver_at"]
+    assert [one["body"] for one in scheduled(http, limit=1)] == ["in 10", "in 20", "in 30"]
+    assert [one["body"] for one in scheduled(http, **{"from": middle})] == ["in 20", "in 30"]
+    assert [one["body"] for one in scheduled(http, to=middle)] == ["in 10"]
+    recall = f"{TOPIC}/scheduled/{sent[10]['handle']}:recall"
+    assert http.post(recall).json() == {"outcome": "recalled"}
+    while len(scheduled(http)) != 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert http.post(recall).json() == {"outcome": "gone"}
+
+
+def test_a_rescheduled_message_comes_once_at_its_new_time(http):
+    sent = http.post(f"{TOPIC}/messages", json={"body": "moved", "delay": "1h", "keys": ["k"]}).json()
+    deadline = time.monotonic() + WAIT_S
+    while "moved" not in [one["body"] for one in scheduled(http)]:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    path = f"{TOPIC}/scheduled/{sent['handle']}:reschedule"
+    same = http.post(path, json={"deliver_at": sent["deliver_at"]})
+    assert (same.status_code, same.json()["field"]) == (409, "/deliver_at")
+    moved = http.post(path, json={"delay": "1s"})
+    assert moved.status_code == 200, moved.text
+    assert moved.json()["handle"] != sent["handle"]
+    wait_for(http, "moved")
+    found = http.get(f"{TOPIC}/messages", params={"key": "k"}).json()["items"]
+    assert [one["message_id"] for one in found] == [sent["message_id"]]
+    assert "moved" not in [one["body"] for one in scheduled(http)]
+    gone = http.post(path, json={"delay": "1s"})
+    assert (gone.status_code, gone.json()["field"]) == (404, "handle")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/scheduled/x:recall", None, 400),
+        ("/scheduled/djEgT1RIRVIgYnJva2VyLWEgMSBL:recall", None, 400),
+        ("/scheduled/djEgTEFURVIgYnJva2VyLXogMSBL:recall", None, 404),
+        ("/scheduled/djEgTEFURVIgYnJva2VyLWEgMSBL:reschedule", {"delay": "41d"}, 400),
+        ("/scheduled/djEgTEFURVIgYnJva2VyLWEgMSBL:reschedule", {}, 400),
+    ],
+)
+def test_a_bad_handle_or_time_is_refused_by_name(http, path, body, status):
+    answer = http.post(f"{TOPIC}{path}", json=body) if body is not None else http.post(f"{TOPIC}{path}")
+    assert answer.status_code == status, answer.text
+    assert answer.json()["field"]

@@ -1,0 +1,1 @@
+"""Scheduled messages: those that wait at a broker for their time."""

@@ -1,0 +1,250 @@
+"""Lists, recalls and reschedules messages for a set time. Brokers hold them; a handle names one.
+
+A message with a delay level is not among them: it has no handle, and RocketMQ's brokers can't recall it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from gantry.client.answers import read_body
+from gantry.client.engine import ClientEngine
+from gantry.client.errors import BrokerError
+from gantry.client.producer import Producer
+from gantry.model.errors import InvalidIdError, InvalidValueError, RecordError
+from gantry.model.message import Message, MessageQueue
+from gantry.model.propertyname import PropertyName
+from gantry.model.recallhandle import RecallHandle, decode_recall_handle
+from gantry.model.record import decode_record
+from gantry.remoting.bodies.timer import WaitingMessage, WaitingMessages
+from gantry.remoting.codes import RequestCode, ResponseCode
+from gantry.remoting.headers.query import ViewMessageHeader
+from gantry.remoting.headers.timer import WAITING_MAX, RecallMessageHeader, WaitingMessagesHeader
+from gantry.runtime.clock import Clock
+from services.gateway.errors import CONFLICT, CORRUPT_RECORD, UNKNOWN_MESSAGE, ProblemError
+from services.gateway.schemas.cursors import decode_cursor, encode_cursor
+from services.gateway.usecases.cluster.brokers import Brokers
+from services.gateway.usecases.page import Page
+from services.gateway.usecases.reading.messages import ReadMessage, read_message
+from services.gateway.usecases.reading.read import QueueReader
+from services.gateway.usecases.scheduled.listing import SECOND_MS, Place, merge_pages
+
+LISTING: Final = "scheduled"
+RECALLED: Final = "recalled"
+GONE: Final = "gone"
+
+# Properties of the wait, and those that the broker adds again.
+_DROPPED: Final = frozenset(
+    {
+        PropertyName.REAL_TOPIC,
+        PropertyName.REAL_QID,
+        PropertyName.MSG_REGION,
+        PropertyName.TRACE_ON,
+        PropertyName.CLUSTER,
+        PropertyName.CRC32,
+    }
+)
+_TIMER_PREFIX: Final = "TIMER_"
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """A message that waits.
+
+    Attributes:
+        message: The message, under its own topic and queue.
+        handle: Text that names it.
+        deliver_at_ms: Time of its delivery (wall ms).
+    """
+
+    message: ReadMessage
+    handle: str
+    deliver_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rescheduled:
+    """The new handle of a message, and the time of its delivery (wall ms); None for both if it was due already."""
+
+    handle: str | None
+    deliver_at_ms: int | None
+
+
+class ScheduledMessages:
+    """The operations on messages that wait for their time. The caller has checked the rights."""
+
+    def __init__(
+        self, engine: ClientEngine, brokers: Brokers, reader: QueueReader, producer: Producer, *, clock: Clock
+    ) -> None:
+        self._engine = engine
+        self._brokers = brokers
+        self._reader = reader
+        self._producer = producer
+        self._clock = clock
+
+    async def page(
+        self, topic: str, *, from_ms: int | None, to_ms: int | None, cursor: str | None, limit: int
+    ) -> Page[Scheduled]:
+        """List messages by due time.
+
+        A page may have more messages than `limit` if several brokers have messages of one second, and fewer if brokers
+        have to look through many messages of other topics.
+
+        Raises:
+            InvalidValueError: The cursor is not valid.
+            ProblemError: 404: the topic does not exist; 503: a broker that may have messages does not answer.
+            ClientError: A broker rejects the request.
+        """
+        places = await self._places(topic, from_ms) if cursor is None else _read_places(cursor)
+
+        async def ask(address: str) -> WaitingMessages:
+            second, position = places[names[address]]
+            header = WaitingMessagesHeader(
+                second=second, position=position, max_messages=min(limit, WAITING_MAX), topic=topic
+            )
+            response = await self._engine.call(address, RequestCode.GANTRY_WAITING_MESSAGES, header)
+            return read_body(WaitingMessages.decode, response, address)
+
+        names = {await self._brokers.master(broker): broker for broker in places}
+        asked = await self._brokers.ask(ask, places)
+        if asked.failures:
+            raise asked.problem()
+        merged = merge_pages(asked.answers)
+        found = [
+            await self._read(broker, waiting)
+            for broker, waiting in merged.messages
+            if to_ms is None or waiting.delivery_at < to_ms
+        ]
+        has_more = bool(merged.places) and (
+            to_ms is None or min(second for second, _ in merged.places.values()) * SECOND_MS < to_ms
+        )
+        next_cursor = encode_cursor(LISTING, msgspec.json.encode(merged.places).decode()) if has_more else None
+        return Page([one for one in found if one is not None], next_cursor)
+
+    async def recall(self, topic: str, handle: str) -> str:
+        """Recall a message. Return RECALLED, or GONE if it was delivered or recalled before.
+
+        Raises:
+            InvalidValueError: It is not a handle of this topic.
+            ProblemError: 404: the topic or the broker does not exist; 503: the broker does not answer.
+            ClientError: The broker rejects the request.
+        """
+        named = _read_handle(topic, handle)
+        if await self._find(named) is None:
+            return GONE
+        await self._recall(named, handle)
+        return RECALLED
+
+    async def reschedule(
+        self, topic: str, handle: str, *, delay_ms: int | None, deliver_at_ms: int | None
+    ) -> Rescheduled:
+        """Let a message wait until another time; exactly one of the times is given.
+
+        The new message is sent first, with the same message id. So a failure in between may leave both, and loses none.
+
+        Raises:
+            InvalidValueError: It is not a handle of this topic.
+            ProblemError: 404: the message does not wait any more. 409: both times are the same second.
+            SendError: The new message was not stored, or its outcome is unknown; the old one still waits.
+            ClientError: The broker rejects the request.
+        """
+        named = _read_handle(topic, handle)
+        waiting = await self._find(named)
+        one = None if waiting is None else await self._read(named.broker_name, waiting)
+        if one is None:
+            raise ProblemError(UNKNOWN_MESSAGE, "handle: the message was delivered or recalled before", field="handle")
+        new_ms = self._clock.now_ms() + delay_ms if delay_ms is not None else deliver_at_ms
+        assert new_ms is not None, "one of the times is given"
+        if abs(new_ms - one.deliver_at_ms) < 2 * SECOND_MS:
+            # A recall names the second. It would delete the new message, too.
+            raise ProblemError(CONFLICT, "deliver_at: the message is already due at this time", field="/deliver_at")
+        record = one.message.record
+        properties = {
+            name: value
+            for name, value in record.properties.items()
+            if name not in _DROPPED and not name.startswith(_TIMER_PREFIX)
+        }
+        name, value = (
+            (PropertyName.TIMER_DELIVER_MS, deliver_at_ms)
+            if delay_ms is None
+            else (PropertyName.TIMER_DELAY_MS, delay_ms)
+        )
+        message = Message(topic, one.message.body, {**properties, name: str(value)}, record.flag)
+        queue = MessageQueue(topic, named.broker_name, record.queue_id)
+        sent = await self._producer.send(message, queue=queue)
+        await self._recall(named, handle)
+        if sent.recall_handle is None:
+            return Rescheduled(None, None)
+        return Rescheduled(sent.recall_handle, deliver_at_of(decode_recall_handle(sent.recall_handle)))
+
+    async def _places(self, topic: str, from_ms: int | None) -> dict[str, Place]:
+        route = await self._reader.route(topic)
+        # A second is delivered at its end.
+        second = max(0, (self._clock.now_ms() if from_ms is None else from_ms) // SECOND_MS - 1)
+        return {data.broker_name: (second, None) for data in route.queue_datas}
+
+    async def _find(self, named: RecallHandle) -> WaitingMessage | None:
+        """Return the message of a handle, or None if it does not wait any more."""
+        address = await self._brokers.master(named.broker_name)
+        second = (named.at_ms - 1) // SECOND_MS
+        position: int | None = None
+        while True:
+            header = WaitingMessagesHeader(
+                second=second, position=position, max_messages=WAITING_MAX, topic=named.topic
+            )
+            response = await self._engine.call(address, RequestCode.GANTRY_WAITING_MESSAGES, header)
+            page = read_body(WaitingMessages.decode, response, address)
+            for waiting in page.messages:
+                if waiting.message_id == named.unique_key and waiting.delivery_at == deliver_at_of(named):
+                    return waiting
+            if page.next_second != second:
+                return None
+            position = page.next_position
+
+    async def _recall(self, named: RecallHandle, handle: str) -> None:
+        address = await self._brokers.master(named.broker_name)
+        await self._engine.call(
+            address, RequestCode.RECALL_MESSAGE, RecallMessageHeader(topic=named.topic, recall_handle=handle)
+        )
+
+    async def _read(self, broker: str, waiting: WaitingMessage) -> Scheduled | None:
+        """Return a waiting message with its body; None if its record is gone, which means that it was delivered."""
+        address = await self._brokers.master(broker)
+        header = ViewMessageHeader(offset=waiting.physical_offset)
+        try:
+            response = await self._engine.call(address, RequestCode.VIEW_MESSAGE_BY_ID, header)
+        except BrokerError as error:
+            if error.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.QUERY_NOT_FOUND):
+                return None
+            raise
+        try:
+            record = decode_record(memoryview(response.body_bytes))
+            message = read_message(record._replace(topic=waiting.topic, queue_id=waiting.queue_id), broker)
+        except RecordError as error:
+            detail = f"the scheduled message {waiting.message_id} on {broker} is damaged: {error}"
+            raise ProblemError(CORRUPT_RECORD, detail) from None
+        return Scheduled(message, waiting.recall_handle, waiting.delivery_at)
+
+
+def deliver_at_of(named: RecallHandle) -> int:
+    """Return the time of a delivery (wall ms): the end of the second at which the message waits."""
+    return named.at_ms - 1 + SECOND_MS
+
+
+def _read_handle(topic: str, handle: str) -> RecallHandle:
+    try:
+        named = decode_recall_handle(handle)
+    except InvalidIdError as error:
+        raise InvalidValueError("handle", handle[:200], error.reason) from None
+    if named.topic != topic:
+        raise InvalidValueError("handle", handle[:200], f"names a message of topic {named.topic}")
+    return named
+
+
+def _read_places(cursor: str) -> Mapping[str, Place]:
+    try:
+        return msgspec.json.decode(decode_cursor(cursor, LISTING), type=dict[str, tuple[int, int | None]])
+    except msgspec.ValidationError:
+        raise InvalidValueError("cursor", cursor, "is not a cursor of this list") from None
