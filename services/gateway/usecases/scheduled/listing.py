@@ -17,17 +17,21 @@ class MergedPage:
 
     Attributes:
         messages: The messages by due time, each with the name of its broker.
-        places: Where the next page begins, by broker; a broker that has no more is missing.
+        places: Beginning of the next page, by broker; a broker that has no more is missing.
     """
 
     messages: Sequence[tuple[str, WaitingMessage]]
     places: Mapping[str, Place]
 
 
-def merge_pages(pages: Mapping[str, WaitingMessages]) -> MergedPage:
+def merge_pages(pages: Mapping[str, WaitingMessages], begun: Mapping[str, Place]) -> MergedPage:
     """Return the messages before the earliest second at which a broker has more than its page.
 
-    The broker of that second goes on within it; the others begin with that second again.
+    The brokers of that second continue within it; the others begin with that second again.
+
+    Args:
+        pages: Pages of the brokers.
+        begun: Places at which these pages begin.
     """
     ends = [page.next_second for page in pages.values() if page.next_second is not None]
     horizon = min(ends) if ends else None
@@ -41,7 +45,7 @@ def merge_pages(pages: Mapping[str, WaitingMessages]) -> MergedPage:
         taken = [message for message in page.messages if horizon is None or _second_of(message) < horizon]
         messages += [(broker, message) for message in taken]
         if horizon is not None and (len(taken) < len(page.messages) or page.next_second is not None):
-            places[broker] = (horizon, None)
+            places[broker] = begun[broker] if begun[broker][0] == horizon else (horizon, None)
     messages.sort(key=lambda pair: (pair[1].delivery_at, pair[0]))
     return MergedPage(messages, places)
 

@@ -111,7 +111,7 @@ class ScheduledMessages:
         asked = await self._brokers.ask(ask, places)
         if asked.failures:
             raise asked.problem()
-        merged = merge_pages(asked.answers)
+        merged = merge_pages(asked.answers, places)
         found = [
             await self._read(broker, waiting)
             for broker, waiting in merged.messages
