@@ -202,6 +202,23 @@ def test_a_letter_whose_outcome_is_unknown_is_searched_for_before_it_is_sent(sta
     assert sorted(numbers(group.messages("%RETRY%uncertain"))) == [*range(6)]
 
 
+def test_rows_of_redrives_are_deleted_after_a_year(stack, http):
+    group = Group(stack, http, "aged", 2)
+    group.redriven(message_ids=group.ids[:1])
+    ages = {"old": 366, "young": 364}
+    with connect(stack.facts["postgres"], application="gantry-test") as connection:
+        for name, days in ages.items():
+            connection.execute(
+                "INSERT INTO dead_letter_redrives (group_name, stored_id, job_id, began_at, sent_at)"
+                " VALUES ('aged', %s, gen_random_uuid(), now() - make_interval(days => %s), now())",
+                (name, days),
+            )
+        group.redriven(message_ids=group.ids[1:])
+        rows = connection.execute("SELECT stored_id FROM dead_letter_redrives WHERE group_name = 'aged'").fetchall()
+    assert {row[0] for row in rows} & set(ages) == {"young"}
+    assert len(rows) == 3
+
+
 @pytest.mark.parametrize(
     ("request_body", "field"),
     [

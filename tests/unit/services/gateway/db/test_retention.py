@@ -31,6 +31,11 @@ AGES = {
     "report_pages": ("tests/integration/spark/test_runs.py", "test_old_runs_go"),
     "report_throughput": ("tests/integration/spark/test_runs.py", "test_old_buckets_of_the_throughput_go"),
     "alert_events": ("tests/integration/spark/test_alerts.py", "test_old_events_and_deliveries_are_deleted"),
+    "jobs": ("tests/integration/test_jobs.py", "test_jobs_are_deleted_a_while_after_their_end"),
+    "dead_letter_redrives": (
+        "tests/integration/test_dead_letters.py",
+        "test_rows_of_redrives_are_deleted_after_a_year",
+    ),
     "webhook_deliveries": ("tests/integration/spark/test_alerts.py", "test_old_events_and_deliveries_are_deleted"),
 }
 """Table → module and name of the test that its old rows are deleted."""
