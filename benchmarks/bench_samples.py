@@ -201,10 +201,15 @@ def _table_bytes(connection: psycopg.Connection[Any]) -> int:
 
 def _family_cpu_s(pid: int) -> float:
     """Return the CPU seconds of Postgres: its own, its children's, and those of children that have ended."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    ended = (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return cpu_s(pid) + ended + sum(cpu_s(int(child)) for child in children)
+    while True:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ended = (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        try:
+            return cpu_s(pid) + ended + sum([cpu_s(int(child)) for child in children])
+        except (FileNotFoundError, ProcessLookupError):
+            # A child has ended since the list was read. The next look counts it among those.
+            continue
 
 
 def _round_costs(stack: Stack, groups: int) -> Iterator[tuple[str, RoundCost]]:
