@@ -1,4 +1,4 @@
-"""The power is cut at every write of half message, decision, op message and check, and of the recovery after it.
+"""The power is cut at every sixth file operation of half message, decision, op message and check.
 
 After each cut the test checks: a committed message whose decision was answered is delivered; no message is delivered
 that was rolled back or is undecided; each transaction without an answered decision is still checked, or was decided.
