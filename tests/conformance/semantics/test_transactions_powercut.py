@@ -107,7 +107,7 @@ async def check(files: MemFileSystem, ledger: Ledger, rng: Rng) -> None:
 
 
 @pytest.mark.parametrize("seed", [FIRST_SEED + number for number in range(SEEDS)])
-async def test_the_power_is_cut_at_every_write(seed: int) -> None:
+async def test_the_power_is_cut_at_every_sixth_operation(seed: int) -> None:
     rng, cuts = Rng(seed), Rng(seed + 1)
     clones: list[tuple[MemFileSystem, Ledger]] = []
     async with BrokerUnit(**SETTINGS) as unit:
