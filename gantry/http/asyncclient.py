@@ -1,19 +1,11 @@
 """The REST client for asyncio: every call of the API as a coroutine."""
 
-import functools
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-import httpx
-
-from gantry.http import alertcalls, calls, reportcalls
-from gantry.http.alertresults import Alert, AlertEvent, Delivery, Objective, Webhook
-from gantry.http.call import Call, Page, Paged, read_answer
-from gantry.http.exchange import explained, request_of
-from gantry.http.proxies import follows_proxies
-from gantry.http.reportresults import BacklogRows, LagHistory, LagRows, Report, ReportRun, Throughput
+from gantry.http import calls
+from gantry.http.alertclient import AsyncAlertClient
+from gantry.http.reportclient import AsyncReportClient
 from gantry.http.results import (
     AuditEntry,
     BatchResult,
@@ -35,16 +27,10 @@ from gantry.http.results import (
     Ticket,
     Topic,
 )
-from gantry.http.stack import read_stack
-
-T = TypeVar("T")
-
-TIMEOUT_MS = 10_000
-# More connections than this do not make one gateway faster, and the gateway has to hold each of them.
-CONNECTIONS_MAX = 64
+from gantry.http.workclient import AsyncWorkClient
 
 
-class AsyncGantryClient:
+class AsyncGantryClient(AsyncAlertClient, AsyncReportClient, AsyncWorkClient):
     """Calls one gateway with one API key, over a pool of connections. No call is repeated after a failure.
 
     Every method raises GantryProblem if the gateway refuses the call or can't serve it, GantryConnectionError if no
@@ -60,60 +46,6 @@ class AsyncGantryClient:
 
     Concurrency: one event loop. The gateway may have carried out a cancelled call.
     """
-
-    def __init__(
-        self,
-        base_url: str,
-        api_key: str | None = None,
-        *,
-        timeout_ms: int = TIMEOUT_MS,
-        transport: httpx.AsyncBaseTransport | None = None,
-    ) -> None:
-        self.base_url = base_url.rstrip("/")
-        self._timeout_s = timeout_ms / 1_000
-        headers = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
-        limits = httpx.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_MAX)
-        self._http = httpx.AsyncClient(
-            base_url=self.base_url,
-            headers=headers,
-            timeout=self._timeout_s,
-            limits=limits,
-            transport=transport,
-            trust_env=follows_proxies(self.base_url),
-        )
-
-    @classmethod
-    def from_stack(cls, data_dir: str | Path) -> Self:
-        """Return a client of the stack that `gantry up --data DIR` runs. Raises NoStackError."""
-        stack = read_stack(data_dir)
-        return cls(stack.http, stack.api_key)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._http.aclose()
-
-    async def run(self, call: Call[T]) -> T:
-        """Run a call of `gantry.http.calls`, `alertcalls` or `reportcalls`, and return its decoded answer."""
-        with explained(call, self.base_url):
-            answer = await self._http.request(**request_of(call, self._timeout_s))
-        return read_answer(call, answer.status_code, answer.headers, answer.content)
-
-    async def stream(self, call: Call[Any]) -> AsyncIterator[bytes]:
-        """Run a call whose answer has no limit, such as an export, and yield the bytes of its body as they come."""
-        with explained(call, self.base_url):
-            async with self._http.stream(**request_of(call, self._timeout_s)) as answer:
-                if answer.is_error:
-                    read_answer(call, answer.status_code, answer.headers, await answer.aread())
-                async for piece in answer.aiter_bytes():
-                    yield piece
 
     async def list_topics(self, *, system: bool = False) -> list[Topic]:
         """Return all topics that the key may see, sorted by name; with `system`, system topics too."""
@@ -213,58 +145,6 @@ class AsyncGantryClient:
         """Return the subscriptions of the group's instances, present and past."""
         return await self._all_pages(lambda cursor: calls.list_subscriptions(group, cursor=cursor))
 
-    async def list_objectives(self, *, group: str | None = None) -> list[Objective]:
-        """Return all objectives, or those of a group, sorted by group and topic. An objective limits a group's lag."""
-        return await self._all_pages(lambda cursor: alertcalls.list_objectives(group=group, cursor=cursor))
-
-    async def get_objective(self, group: str, *, topic: str | None = None) -> Objective:
-        """Return a group's objective for a topic; `topic` None means all topics without an objective of their own."""
-        return await self.run(alertcalls.get_objective(group, topic=topic))
-
-    async def put_objective(
-        self, group: str, *, topic: str | None = None, etag: str | None = None, **change: Any
-    ) -> Objective:
-        """Create or change an objective; `change` has max_lag_seconds, max_lag_messages, ignore, ignore_until, reason."""
-        return await self.run(alertcalls.put_objective(group, change, topic=topic, etag=etag))
-
-    async def delete_objective(self, group: str, *, topic: str | None = None, etag: str | None = None) -> None:
-        """Delete an objective; `topic` as in `get_objective`."""
-        await self.run(alertcalls.delete_objective(group, topic=topic, etag=etag))
-
-    async def list_alerts(self, *, group: str | None = None) -> list[Alert]:
-        """Return the alerts that are open now, sorted by group and topic."""
-        return await self._all_pages(lambda cursor: alertcalls.list_alerts(group=group, cursor=cursor))
-
-    async def list_alert_events(
-        self, *, group: str | None = None, topic: str | None = None, limit: int = 100
-    ) -> list[AlertEvent]:
-        """Return the events of alerts, such as opened and closed, newest first."""
-        return (await self.run(alertcalls.list_alert_events(group=group, topic=topic, limit=limit))).items
-
-    async def list_webhooks(self) -> list[Webhook]:
-        """Return all webhooks."""
-        return await self._all_pages(lambda cursor: alertcalls.list_webhooks(cursor=cursor))
-
-    async def create_webhook(self, url: str, **config: Any) -> Webhook:
-        """Create a webhook; `config` has groups, verdicts, enabled, secret. Only this answer contains the secret."""
-        return await self.run(alertcalls.create_webhook({"url": url, **config}))
-
-    async def put_webhook(self, webhook: str, **change: Any) -> Webhook:
-        """Change the webhook with this id; `change` has url, groups, verdicts, enabled, secret."""
-        return await self.run(alertcalls.put_webhook(webhook, change))
-
-    async def delete_webhook(self, webhook: str) -> None:
-        """Delete the webhook with this id and its deliveries."""
-        await self.run(alertcalls.delete_webhook(webhook))
-
-    async def test_webhook(self, webhook: str) -> Delivery:
-        """Send a test to the webhook with this id, and return its delivery."""
-        return await self.run(alertcalls.test_webhook(webhook))
-
-    async def list_deliveries(self, webhook: str, *, status: str | None = None, limit: int = 100) -> list[Delivery]:
-        """Return a webhook's deliveries, newest first; `status` is `pending`, `delivered` or `failed`, None for all."""
-        return (await self.run(alertcalls.list_deliveries(webhook, status=status, limit=limit))).items
-
     async def get_cluster(self) -> Cluster:
         """Return the current state of name servers and brokers."""
         return await self.run(calls.get_cluster())
@@ -288,80 +168,3 @@ class AsyncGantryClient:
     async def list_audit(self, *, kind: str | None = None, name: str | None = None) -> list[AuditEntry]:
         """Return changes of metadata, newest first, of a `kind` such as `topic`; `name` needs `kind`."""
         return await self._all_pages(lambda cursor: calls.list_audit(kind=kind, name=name, cursor=cursor))
-
-    async def list_reports(self) -> list[Report]:
-        """Return the report jobs with their schedules and last runs."""
-        return (await self.run(reportcalls.list_reports())).items
-
-    async def start_report_run(self, job: str, *, since: str | None = None, until: str | None = None) -> ReportRun:
-        """Start a run of a report job, for now or for a period. If there is such a run already, return that one."""
-        return await self.run(reportcalls.start_report_run(job, since=since, until=until))
-
-    async def list_report_runs(self, job: str, *, limit: int = 100) -> list[ReportRun]:
-        """Return a job's runs, newest first."""
-        return (await self.run(reportcalls.list_report_runs(job, limit=limit))).items
-
-    async def get_report_run(self, job: str, run: str = "latest") -> ReportRun:
-        """Return a run of a report job."""
-        return await self.run(reportcalls.get_report_run(job, run))
-
-    async def get_report_page(self, job: str, run: str = "latest") -> str:
-        """Return a run's page as one HTML file."""
-        return await self.run(reportcalls.get_report_page(job, run))
-
-    async def read_lag_rows(
-        self, run: str = "latest", *, group: str | None = None, topic: str | None = None, level: str | None = None
-    ) -> LagRows:
-        """Return the rows of one run of the lag report; `level` is `topic` or `queue`, None for both."""
-        page = await self.run(reportcalls.read_lag_rows(run, group=group, topic=topic, level=level, cursor=None))
-        await self._add_pages(
-            page,
-            # The other pages use the run's id, because `latest` may be another run by now.
-            lambda cursor: reportcalls.read_lag_rows(page.run, group=group, topic=topic, level=level, cursor=cursor),
-        )
-        return LagRows(page.run, page.as_of, page.items)
-
-    async def read_lag_history(
-        self, group: str, topic: str, *, since: str | None = None, until: str | None = None
-    ) -> LagHistory:
-        """Return the history of a group's lag on a topic, in messages and seconds; the default is the last day."""
-        return await self.run(reportcalls.read_lag_history(group, topic, since=since, until=until))
-
-    async def read_backlog_rows(
-        self, run: str = "latest", *, group: str | None = None, topic: str | None = None, section: str | None = None
-    ) -> BacklogRows:
-        """Return the rows of one run of the backlog profile; `section` None means all sections."""
-        call = functools.partial(reportcalls.read_backlog_rows, group=group, topic=topic, section=section)
-        page = await self.run(call(run, cursor=None))
-        await self._add_pages(page, lambda cursor: call(page.run, cursor=cursor))
-        return BacklogRows(page.run, page.as_of, page.items)
-
-    async def read_throughput(
-        self,
-        unit: str = "hour",
-        *,
-        since: str | None = None,
-        until: str | None = None,
-        time_zone: str | None = None,
-        group: str | None = None,
-        topic: str | None = None,
-    ) -> Throughput:
-        """Return the throughput by `minute`, `hour` or `day`; days are those of `time_zone`."""
-        call = functools.partial(reportcalls.read_throughput, unit, time_zone=time_zone, group=group, topic=topic)
-        page = await self.run(call(since=since, until=until, cursor=None))
-        # The other pages use the times of the first answer, because a default time moves on.
-        await self._add_pages(page, lambda cursor: call(since=page.since, until=page.until, cursor=cursor))
-        return Throughput(page.unit, page.since, page.until, page.time_zone, page.items)
-
-    async def _all_pages(self, page_at: Callable[[str | None], Call[Page[T]]]) -> list[T]:
-        page = await self.run(page_at(None))
-        await self._add_pages(page, page_at)
-        return page.items
-
-    async def _add_pages(self, first: Paged, page_at: Callable[[str], Call[Paged]]) -> None:
-        """Append the items of the later pages to those of the first page."""
-        cursor = first.next_cursor
-        while cursor is not None:
-            page = await self.run(page_at(cursor))
-            first.items.extend(page.items)
-            cursor = page.next_cursor

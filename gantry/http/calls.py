@@ -1,7 +1,8 @@
 """The calls of the REST API as values: each has a request and the function that reads its answer.
 
 Both clients run the same calls. This module does no I/O. A call's `read` gets the body of a 2xx answer; any other
-answer is a problem (`read_answer`). The calls of reports are in reportcalls.py, those of alerts in alertcalls.py.
+answer is a problem (`read_answer`). The calls of reports are in reportcalls.py,
+those of alerts in alertcalls.py, and those of jobs, dead letters and scheduled messages in workcalls.py.
 """
 
 from base64 import b64encode

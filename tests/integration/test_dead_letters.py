@@ -15,6 +15,7 @@ from gantry.client.admin import Admin
 from gantry.client.engine import ClientEngine
 from gantry.client.producer import Producer
 from gantry.client.settings import ClientSettings
+from gantry.http import GantryClient
 from gantry.model.message import Message, MessageQueue
 from gantry.model.names import dlq_topic
 from gantry.model.propertyname import PropertyName
@@ -278,3 +279,24 @@ def test_the_command_line_lists_exports_and_redrives(stack, http, tmp_path):
     unknown = run("dlq", "export", "nobody")
     assert (unknown.returncode, unknown.stdout) == (1, "")
     assert "'nobody' does not exist" in unknown.stderr
+
+
+def test_the_client_library_lists_exports_and_redrives(stack, http):
+    group = Group(stack, http, "library", 4)
+    with GantryClient.from_stack(stack.directory) as client:
+        letters = client.list_dead_letters("library", tag="even", limit=1)
+        assert [(letter.text, letter.origin.message_id, letter.redriven_at) for letter in letters] == [
+            ("letter 2", "origin-2", None)
+        ]
+        lines = b"".join(client.export_dead_letters("library")).splitlines()
+        assert sorted(json.loads(line)["body"] for line in lines) == [f"letter {number}" for number in range(4)]
+        assert client.try_redrive("library", filter={"tag": "odd"}).selected == 2
+        job = client.redrive_dead_letters("library", message_ids=[letters[0].message_id])
+        deadline = time.monotonic() + 30
+        while not job.is_over:
+            assert time.monotonic() < deadline, job
+            time.sleep(0.05)
+            job = client.get_job(job.job)
+        assert (job.state, job.done, job.failed, job.total) == ("done", 1, 0, 1)
+        assert job.job in {one.job for one in client.list_jobs(state="done")}
+    assert [message["body"] for message in group.messages("%RETRY%library")] == ["letter 2"]

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from gantry.http import GantryClient, OutgoingMessage
 from gantry.model.recallhandle import decode_recall_handle
 from tests.support.stack import Stack
 
@@ -209,3 +210,20 @@ def test_a_bad_handle_or_time_is_refused_by_name(http, path, body, status):
     answer = http.post(f"{TOPIC}{path}", json=body) if body is not None else http.post(f"{TOPIC}{path}")
     assert answer.status_code == status, answer.text
     assert answer.json()["field"]
+
+
+def test_the_client_library_lists_recalls_and_reschedules(stack, http):
+    with GantryClient.from_stack(stack.directory) as client:
+
+        def waiting(handle: str | None) -> bool:
+            """Return whether a message waits with this handle; a new one is listed within a second."""
+            return handle in {one.handle for one in client.list_scheduled("LATER") if one.text == "library"}
+
+        sent = client.send("LATER", OutgoingMessage("library", delay="1h"))
+        stack.wait_for(lambda: waiting(sent.handle), "to list the message")
+        moved = client.reschedule_message("LATER", str(sent.handle), delay="2h")
+        stack.wait_for(lambda: waiting(moved.handle) and not waiting(sent.handle), "to list the new time")
+        assert moment(str(moved.deliver_at)) - moment(str(sent.deliver_at)) >= 3_599
+        assert client.recall_message("LATER", moved.handle)
+        stack.wait_for(lambda: not waiting(moved.handle), "to drop the message")
+        assert not client.recall_message("LATER", moved.handle)

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from gantry.http import AsyncGantryClient, GantryClient, GantryConnectionError, GantryProblem, GantryProtocolError
-from gantry.http.call import Call
 from gantry.http.results import OffsetCommit, OutgoingMessage, Rights
 from tests.unit.gantry.http.alertfacts import ALERT, ALERT_EVENT, DELIVERY, OBJECTIVE, WEBHOOK
 
@@ -27,6 +26,14 @@ MESSAGE = {
     "message_id": "M", "stored_id": "S", "topic": "T", "broker": "b", "queue_id": 1, "queue_offset": 5, "body": b"\x00{",
     "encoding": "binary", "tag": None, "keys": [], "properties": {}, "born_at": "", "stored_at": "", "born_host": "",
     "reconsume_times": 0, "size": 100,
+}  # fmt: skip
+LETTER = MESSAGE | {
+    "dead_at": "", "origin": {"topic": "T", "message_id": None}, "attempts": 16, "redriven_at": None,
+}  # fmt: skip
+WAITING = MESSAGE | {"handle": "h", "deliver_at": ""}
+JOB = {
+    "job": "j-1", "kind": "redrive", "arguments": {}, "state": "running", "cancel_requested": False, "done": 3,
+    "failed": 0, "total": None, "error": None, "created_by": None, "created_at": "", "started_at": "", "ended_at": None,
 }  # fmt: skip
 SENT = {"outcome": "stored", "message_id": "M", "queue_id": 1, "queue_offset": "900719925474099300"}
 KEY = {"id": "key-1", "name": "n", "rights": {"publish": ["*"]}, "created_at": ""}
@@ -128,6 +135,17 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str, Any]] = [
      "GET /v1/reports/backlog_profile/rows?limit=1000&run=r-1&group=G&section=age", BACKLOG_ROWS),
     ("read_throughput", ("day",), {"since": "a", "time_zone": "Asia/Kolkata", "topic": "T"},
      "GET /v1/reports/throughput_rollup/rows?limit=1000&unit=day&from=a&time_zone=Asia%2FKolkata&topic=T", THROUGHPUT),
+    ("list_jobs", (), {"kind": "redrive"}, "GET /v1/jobs?limit=1000&kind=redrive", page(JOB)),
+    ("get_job", ("j/1",), {}, "GET /v1/jobs/j%2F1", JOB),
+    ("cancel_job", ("j-1",), {}, "POST /v1/jobs/j-1:cancel", JOB),
+    ("list_dead_letters", ("G",), {"topic": "T", "since": "a"},
+     "GET /v1/groups/G/dead-letters?limit=100&topic=T&from=a", page(LETTER)),
+    ("redrive_dead_letters", ("G",), {"message_ids": ["M"]}, "POST /v1/groups/G/dead-letters:redrive", JOB),
+    ("try_redrive", ("G",), {"filter": {}}, "POST /v1/groups/G/dead-letters:redrive", {"selected": 1, "sample": [{}]}),
+    ("list_scheduled", ("T",), {"until": "b"}, "GET /v1/topics/T/scheduled?limit=100&to=b", page(WAITING)),
+    ("recall_message", ("T", "h"), {}, "POST /v1/topics/T/scheduled/h:recall", {"outcome": "gone"}),
+    ("reschedule_message", ("T", "h"), {"delay": "1s"}, "POST /v1/topics/T/scheduled/h:reschedule",
+     {"handle": "h2", "deliver_at": None}),
     ("list_audit", (), {"kind": "key"}, "GET /v1/audit?limit=1000&kind=key", page()),
 ]  # fmt: skip
 
@@ -181,10 +199,9 @@ def test_both_clients_have_the_same_calls() -> None:
         }
 
     assert signatures(GantryClient) == signatures(AsyncGantryClient)
-    assert {call[0] for call in CALLS} | {"run", "stream", "close"} == set(signatures(GantryClient))
-
-
-LINES: Call[bytes] = Call("GET", "/v1/groups/G/dead-letters:export", lambda content, _: content)
+    assert {call[0] for call in CALLS} | {"run", "stream", "close", "export_dead_letters"} == set(
+        signatures(GantryClient)
+    )
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
@@ -192,11 +209,15 @@ async def test_an_answer_without_a_limit_is_yielded_in_pieces(kind: str) -> None
     async def stream(handler: Callable[[httpx.Request], httpx.Response]) -> list[bytes]:
         if kind == "sync":
             with sync_client(handler) as client:
-                return list(client.stream(LINES))
+                return list(client.export_dead_letters("G", tag="A"))
         async with AsyncGantryClient("http://gateway", "key", transport=httpx.MockTransport(handler)) as client:
-            return [piece async for piece in client.stream(LINES)]
+            return [piece async for piece in client.export_dead_letters("G", tag="A")]
 
-    assert b"".join(await stream(lambda request: httpx.Response(200, content=b"1\n2\n"))) == b"1\n2\n"
+    def lines(request: httpx.Request) -> httpx.Response:
+        assert request.url.raw_path == b"/v1/groups/G/dead-letters:export?format=ndjson&tag=A"
+        return httpx.Response(200, content=b"1\n2\n")
+
+    assert b"".join(await stream(lines)) == b"1\n2\n"
     with pytest.raises(GantryProblem, match="404"):
         await stream(lambda request: httpx.Response(404))
 
@@ -211,6 +232,19 @@ async def test_lists_are_read_page_by_page(kind: str) -> None:
 
     topics = await run(kind, handler, "list_topics")
     assert [topic.topic for topic in topics] == ["1", "2"]
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_a_list_with_a_limit_ends_at_the_limit(kind: str) -> None:
+    asked: list[tuple[str, str | None]] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        asked.append((request.url.params["limit"], request.url.params.get("cursor")))
+        items = [LETTER] * min(int(request.url.params["limit"]), 800)
+        return answer(request, {"items": items, "next_cursor": "more"})
+
+    letters = await run(kind, handler, "list_dead_letters", "G", limit=1_500)
+    assert (len(letters), asked) == (1_500, [("1000", None), ("700", "more")])
 
 
 def test_a_send_has_its_request_and_its_result() -> None:
