@@ -1,6 +1,6 @@
 """The results of sends, one for each message. The edges of the gateway write them as JSON or MessagePack."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -121,14 +121,12 @@ class BatchReport(msgspec.Struct, frozen=True):
     unknown: int
 
 
-def placed_messages(request: BatchSendResult, *, is_delayed: bool = False) -> Iterator[PlacedMessage]:
-    """Yield the results of the messages of one request, in their order; a delayed message is alone in its request."""
+def placed_messages(request: BatchSendResult, *, is_delayed: bool = False) -> list[PlacedMessage]:
+    """Return the results of the messages of one request, in their order; a delayed message is alone in its request."""
     outcome = _OUTCOMES[request.outcome]
     if is_delayed:
-        yield ScheduledMessage(outcome, request, 0)
-        return
-    for index in range(len(request.message_ids)):
-        yield PlacedMessage(outcome, request, index)
+        return [ScheduledMessage(outcome, request, 0)]
+    return [PlacedMessage(outcome, request, index) for index in range(len(request.message_ids))]
 
 
 def failed_message(problem: ProblemError) -> FailedMessage:
