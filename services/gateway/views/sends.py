@@ -63,7 +63,7 @@ def result_views(report: BatchReport, request_id: str, *, binary: bool = False) 
     for result in report.results:
         if type(result) is PlacedMessage:
             if result.request is not request:
-                # What the messages of a request have in common is read once. This is a third of the work on a view.
+                # The fields that all messages of a request share are read once: they are a third of the work on a view.
                 request = result.request
                 status, message_ids, stored_ids = _STATUSES[request.status], request.message_ids, request.stored_ids
                 broker, queue_id, first_offset = request.queue.broker_name, request.queue.queue_id, request.first_offset
