@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gantry.cli import objective
+from gantry.cli import objective, retrypolicy
 from gantry.cli.formatting import print_facts, print_items, print_json, print_table
 from gantry.cli.options import DATA_DEFAULT, DataOption, GroupArgument, JsonOption, KeyOption, UrlOption, YesOption
 from gantry.cli.remote import connect, segment
@@ -23,6 +23,7 @@ _FACTS = (
     "orderly",
     "consume_timeout_minutes",
     "notify_changes",
+    "retry_policy",
     "state",
     "origin",
     "updated_at",
@@ -47,6 +48,7 @@ def create(
     notify_changes: Annotated[
         bool | None, typer.Option(help="Notify consumers when a consumer joins or leaves the group.")
     ] = None,
+    retry_policy: Annotated[str | None, typer.Option(metavar="POLICY", help=retrypolicy.HELP)] = None,
     new: Annotated[bool, typer.Option("--new", help="Fail if the group exists.")] = False,
     data: DataOption = DATA_DEFAULT,
     url: UrlOption = None,
@@ -63,6 +65,7 @@ def create(
         "orderly": orderly,
         "consume_timeout_minutes": consume_timeout_minutes,
         "notify_changes": notify_changes,
+        "retry_policy": None if retry_policy is None else retrypolicy.parse_policy(retry_policy),
     }
     made = connect(data, url, key).call(
         "PUT",
@@ -139,4 +142,5 @@ def _show(found: dict[str, Any], *, as_json: bool) -> None:
         print_json(found)
         return
     facts = {name: found[name] for name in _FACTS}
+    facts["retry_policy"] = retrypolicy.policy_text(found["retry_policy"])
     print_facts({**facts, "pending": found["pending"]} if found["pending"] else facts)

@@ -122,7 +122,7 @@ class AsyncGantryClient(AsyncAlertClient, AsyncReportClient, AsyncWorkClient):
         return await self.run(calls.get_group(name))
 
     async def put_group(self, name: str, *, only_new: bool = False, etag: str | None = None, **config: Any) -> Group:
-        """Create or change a group; `config` has retry_max_times, consume, from_min and other fields."""
+        """Create or change a group; `config` has retry_max_times, retry_policy, consume and other fields."""
         return await self.run(calls.put_group(name, config, only_new=only_new, etag=etag))
 
     async def delete_group(self, name: str, *, etag: str | None = None) -> None:

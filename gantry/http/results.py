@@ -148,7 +148,11 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """A consumer group."""
+    """A consumer group.
+
+    Attributes:
+        retry_policy: When failed messages are delivered again; None if each broker keeps the policy that it has.
+    """
 
     group: str
     retry_max_times: int
@@ -159,6 +163,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     orderly: bool
     consume_timeout_minutes: int
     notify_changes: bool
+    retry_policy: dict[str, Any] | None = None
     state: str
     pending: list[str]
     origin: str

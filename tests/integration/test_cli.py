@@ -122,7 +122,9 @@ def test_a_group_and_its_offsets(gantry: Gantry) -> None:
     gantry.json("topic", "create", "LAG", "--queues", "1")
     for number in range(5):
         gantry.json("message", "send", "LAG", f"m{number}")
-    made = gantry.json("group", "create", "READERS", "--retry-max-times", "3", "--no-from-min")
+    made = gantry.json(
+        "group", "create", "READERS", "--retry-max-times", "3", "--no-from-min", "--retry-policy", "1s,1m"
+    )
     assert (made["retry_max_times"], made["from_min"]) == (3, False)
     assert "READERS" in [item["group"] for item in gantry.json("group", "list")]
     assert gantry.json("offset", "set", "READERS", "LAG", "--to", "2")[0]["outcome"] == "committed"

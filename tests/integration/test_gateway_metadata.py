@@ -119,6 +119,21 @@ async def test_drift_is_repaired(http, engine):
         )
 
 
+async def test_a_retry_policy_reaches_brokers_and_is_theirs_if_it_is_not_given(http, engine):
+    admin = Admin(engine)
+    custom = {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1, 1, 3_000]}}
+    await admin.put_group(SubscriptionGroup("RETRIES", group_retry_policy=custom))
+    assert http.put("/v1/groups/RETRIES", json={"retry_max_times": 3}).json()["retry_policy"] is None
+    kept = {"kind": "delays", "delays_ms": [3_000]}
+    assert observed(http, "/v1/groups/RETRIES", "retry_policy") == {"broker-a": kept, "broker-b": kept}
+    wanted = {"kind": "exponential", "initial_ms": 2_000, "multiplier": 3, "max_ms": 60_000}
+    answer = http.put("/v1/groups/RETRIES", json={"retry_policy": wanted})
+    assert (answer.status_code, answer.json()["retry_policy"]) == (200, wanted)
+    assert observed(http, "/v1/groups/RETRIES", "retry_policy") == {"broker-a": wanted, "broker-b": wanted}
+    refused = http.put("/v1/groups/RETRIES", json={"retry_policy": {"kind": "delays", "delays_ms": [0]}})
+    assert (refused.status_code, refused.json()["field"]) == (400, "/retry_policy/delays_ms/0")
+
+
 def test_an_unreachable_broker_is_corrected_when_it_is_back(http, stack):
     assert http.put("/v1/topics/OLD", json={}).status_code == 201
     paused = stack.pid_of("broker-b")

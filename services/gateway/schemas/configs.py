@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 from gantry.model.group import SubscriptionGroup
 from gantry.model.topic import Perm, TopicConfig
 from services.gateway.schemas.reading import DuplicateError
+from services.gateway.schemas.retrypolicies import RetryPolicy, applied_policy, observed_policy
 
 QUEUES_MAX: Final = 1_024
 _PERMS: Final = {"rw": 6, "r": 4, "w": 2, "none": 0}
@@ -139,6 +140,8 @@ class GroupSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     orderly: bool = False
     consume_timeout_minutes: Minutes = 15
     notify_changes: bool = True
+    retry_policy: RetryPolicy | None = None
+    """None: each broker keeps the policy that it has."""
 
     def check(self) -> None:
         """Do nothing: the types check everything."""
@@ -149,9 +152,12 @@ class GroupSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def applied_to(self, name: str, present: SubscriptionGroup | None) -> SubscriptionGroup:
         """Return the broker's configuration with these settings; its other settings stay."""
+        base = SubscriptionGroup(name) if present is None else present
+        policy = base.group_retry_policy
         return replace(
-            SubscriptionGroup(name) if present is None else present,
+            base,
             **{there: getattr(self, here) for here, there in _GROUP_FIELDS.items()},
+            group_retry_policy=policy if self.retry_policy is None else applied_policy(self.retry_policy, policy),
         )
 
     def kept_as(self, present: SubscriptionGroup) -> SubscriptionGroup:
@@ -178,6 +184,7 @@ class GroupChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     orderly: bool | UnsetType = UNSET
     consume_timeout_minutes: Minutes | UnsetType = UNSET
     notify_changes: bool | UnsetType = UNSET
+    retry_policy: RetryPolicy | UnsetType | None = UNSET
 
     def over(self, base: GroupSettings | None) -> GroupSettings:
         """Return the settings after the change; `base` is None for a new group."""
@@ -196,6 +203,11 @@ def observed_topic(config: TopicConfig) -> dict[str, Any]:
 
 def observed_group(group: SubscriptionGroup) -> dict[str, Any]:
     """Return a broker's group in the API's terms, as answers and Postgres have it."""
+    policy = msgspec.to_builtins(observed_policy(group.group_retry_policy))
+    return {**_simple_fields(group), "retry_policy": policy}
+
+
+def _simple_fields(group: SubscriptionGroup) -> dict[str, Any]:
     return {here: getattr(group, there) for here, there in _GROUP_FIELDS.items()}
 
 
@@ -209,13 +221,16 @@ def adopted_topic(observed: Mapping[str, TopicConfig], all_brokers: frozenset[st
 
 
 def adopted_group(observed: Mapping[str, SubscriptionGroup], all_brokers: frozenset[str]) -> GroupSettings:
-    """Return the settings with which a group that only brokers have is imported."""
-    return GroupSettings(**observed_group(observed[min(observed)]))
+    """Return the settings with which a group that only brokers have is imported; each broker keeps its retry policy."""
+    return GroupSettings(**_simple_fields(observed[min(observed)]))
 
 
 def read_settings(kind: type[Settings], config: Mapping[str, Any]) -> Settings:
     """Return settings from Postgres; unknown fields of a later version are left out, and nothing is checked again."""
-    return kind(**{name: config[name] for name in kind.__struct_fields__ if name in config})
+    known = {name: config[name] for name in kind.__struct_fields__ if name in config}
+    if known.get("retry_policy") is not None:
+        known["retry_policy"] = msgspec.convert(known["retry_policy"], RetryPolicy)
+    return kind(**known)
 
 
 def _changed(base: Settings, change: msgspec.Struct) -> Settings:

@@ -39,6 +39,7 @@ GROUP = {
     "orderly": False,
     "consume_timeout_minutes": 15,
     "notify_changes": True,
+    "retry_policy": None,
     "state": "applied",
     "pending": [],
     "origin": "api",

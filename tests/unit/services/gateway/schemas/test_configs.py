@@ -10,6 +10,7 @@ from gantry.model.topic import TopicConfig
 from services.gateway.schemas import configs
 from services.gateway.schemas.configs import GroupSettings, TopicSettings
 from services.gateway.schemas.cursors import decode_cursor, encode_cursor
+from services.gateway.schemas.retrypolicies import ExponentialRetries, LevelRetries, ListedRetries
 from services.gateway.schemas.rights import Rights
 from tools.contract import load
 
@@ -36,8 +37,49 @@ def test_applied_settings_are_met_and_shown_as_requested():
         present = settings.applied_to("T", None)
         assert settings.is_met_by(present)
         assert {**configs.observed_topic(present), "brokers": None} == msgspec.to_builtins(settings)
-    settings = GroupSettings(orderly=True, consume_timeout_minutes=1)
-    assert configs.observed_group(settings.applied_to("g", None)) == msgspec.to_builtins(settings)
+    for policy in (LevelRetries(), ListedRetries([10_000, 60_000]), ExponentialRetries(1_000, 3, 60_000)):
+        settings = GroupSettings(orderly=True, consume_timeout_minutes=1, retry_policy=policy)
+        stored = msgspec.to_builtins(settings)
+        assert configs.read_settings(GroupSettings, stored) == settings
+        present = settings.applied_to("g", None)
+        assert settings.is_met_by(present)
+        assert configs.observed_group(present) == stored
+
+
+def test_a_group_without_a_retry_policy_keeps_that_of_the_broker():
+    custom = {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1, 2, 3_000]}}
+    there = SubscriptionGroup("g", group_retry_policy=custom)
+    assert GroupSettings().applied_to("g", there).group_retry_policy == custom
+    assert GroupSettings().is_met_by(there)
+    assert configs.adopted_group({"a": there}, frozenset("a")).retry_policy is None
+    assert configs.observed_group(there)["retry_policy"] == {"kind": "delays", "delays_ms": [3_000]}
+    # The first two entries of the list never count.
+    assert GroupSettings(retry_policy=ListedRetries([3_000])).is_met_by(there)
+    assert not GroupSettings(retry_policy=LevelRetries()).is_met_by(there)
+
+
+def test_a_change_sets_and_clears_a_retry_policy():
+    def changed(base: GroupSettings | None, text: bytes) -> GroupSettings:
+        return msgspec.json.decode(text, type=configs.GroupChange).over(base)
+
+    made = changed(None, b'{"retry_policy": {"kind": "delays", "delays_ms": [1]}}')
+    assert made.retry_policy == ListedRetries([1])
+    assert changed(made, b"{}") == made
+    assert changed(made, b'{"retry_policy": {"kind": "exponential"}}').retry_policy == ExponentialRetries()
+    assert changed(made, b'{"retry_policy": null}').retry_policy is None
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        b'{"kind": "steps"}', b"{}", b'{"kind": "delays", "delays_ms": []}', b'{"kind": "delays", "delays_ms": [0]}',
+        b'{"kind": "exponential", "multiplier": 0}', b'{"kind": "levels", "delays_ms": [1]}',
+        b'{"kind": "delays", "delays_ms": [3456000001]}',
+    ],
+)  # fmt: skip
+def test_a_wrong_retry_policy_is_refused(policy):
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(b'{"retry_policy": ' + policy + b"}", type=configs.GroupChange)
 
 
 def test_settings_of_brokers_are_adopted():

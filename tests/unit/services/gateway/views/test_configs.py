@@ -36,12 +36,12 @@ OBSERVED_TOPICS = (
 )
 OBSERVED_GROUPS = (
     b'"observed":[{"broker":"a","retry_max_times":3,"retry_queues":1,"consume":true,"from_min":true,"broadcast":true,'
-    b'"orderly":false,"consume_timeout_minutes":15,"notify_changes":true}],'
+    b'"orderly":false,"consume_timeout_minutes":15,"notify_changes":true,"retry_policy":{"kind":"levels"}}],'
 )
 TOPIC_SETTINGS = b'{"topic":"T","read_queues":2,"write_queues":2,"perm":"rw","order":true,'
 GROUP_SETTINGS = (
     b'{"group":"G","retry_max_times":3,"retry_queues":1,"consume":true,"from_min":true,"broadcast":true,'
-    b'"orderly":false,"consume_timeout_minutes":15,"notify_changes":true,'
+    b'"orderly":false,"consume_timeout_minutes":15,"notify_changes":true,"retry_policy":null,'
 )
 WITH_ROW = b'"metadata":"available","created_at":"2026-11-21T09:30:00.123Z","updated_at":"2026-11-21T09:30:00.123Z"}'
 WITHOUT_ROW = b'"metadata":"available","created_at":null,"updated_at":null}'
@@ -99,7 +99,7 @@ def test_a_topic_and_its_etag(engine, row, asked, is_available, expected, etag):
 
 
 @pytest.mark.parametrize(
-    ("row", "rest", "etag"), [(GROUP_ROW, WITH_ROW, '"7-2004bae3"'), (None, WITHOUT_ROW, None)], ids=["row", "no row"]
+    ("row", "rest", "etag"), [(GROUP_ROW, WITH_ROW, '"7-a704b65f"'), (None, WITHOUT_ROW, None)], ids=["row", "no row"]
 )
 def test_a_group_and_its_etag(engine, row, rest, etag):
     group = configuration_of(GroupKind(engine), "G", row, GROUPS)
@@ -122,5 +122,6 @@ def test_observed_configurations_are_stored_in_the_terms_of_the_api(engine):
             "orderly": False,
             "consume_timeout_minutes": 15,
             "notify_changes": True,
+            "retry_policy": {"kind": "levels"},
         }
     }
