@@ -12,8 +12,8 @@ a little, and a level with many messages does not delay the other levels.
 Durability: a delivered message is in flight until its record is on the disk and may be read. Only then the progress
 moves, which delayOffset.json keeps. A crash may deliver the messages after the progress twice, and loses none.
 
-A message is discarded, counted and logged if its topic was deleted, if its record is damaged, or if the store can't
-take it any more. It never stops the messages behind it. If the store takes no messages at all, the level tries again
+A message is discarded, counted and logged if its topic was deleted (perhaps made again), if its record is damaged, or if
+the store can't take it any more. It never stops the messages behind it. If the store takes no messages at all, the level tries again
 after 100 ms.
 
 Concurrency: the loop's thread. `run` is called by one timer.
@@ -240,6 +240,9 @@ class DelayedDelivery:
         config = None if self._topics.is_closed(message.topic) else self._topics.find(message.topic)
         if config is None or message.topic == TRANS_HALF_TOPIC:
             return self._discard(level, f"topic {message.topic!r} does not exist")
+        head = message.head
+        if self._store.is_dead(message.topic.encode(), head.physical_offset, head.stored_at_ms):
+            return self._discard(level, f"topic {message.topic!r} was deleted and made again")
         queue_id = message.queue_id
         if queue_id >= max(config.read_queue_nums, config.write_queue_nums):
             # The topic has fewer queues than at the time of the send. No consumer reads the others.

@@ -138,7 +138,7 @@ class MessageStore:
         self.expires_at = self._retention.expires_at
         self.delete_topic = self._deletion.delete
         self.mark_deletion_saved = self._deletion.mark_saved
-        self.unsaved_deletions = deleted.unsaved
+        self.unsaved_deletions, self.is_dead = deleted.unsaved, deleted.covers
         self._listen(on_flush_failed, on_lost)
         self._derived: DerivedFlush | None = None
         self._checkpoint: StoreCheckpoint | None = None

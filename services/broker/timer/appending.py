@@ -1,7 +1,7 @@
 """Appends the messages of the timer to the store, and waits until they are durable.
 
 A message that can't be stored now (the disk is full) is tried again until it can. A message that can never be stored is
-dropped, counted and logged. A message whose topic was deleted is dropped and counted.
+dropped, counted and logged. A message whose topic was deleted is dropped and counted, also if the topic was made again.
 
 Concurrency: the loop's thread.
 """
@@ -36,7 +36,7 @@ class Appender:
     Attributes:
         fired: Number of messages appended to their real topics.
         rolled: Number of messages put back into the timer's queue.
-        dropped_topic_gone: Number of messages whose topic no longer exists.
+        dropped_topic_gone: Number of messages that ended with their topic.
         dropped_unstorable: Number of messages that can never be stored.
     """
 
@@ -63,6 +63,16 @@ class Appender:
         self.dropped_topic_gone = 0
         self.dropped_unstorable = 0
 
+    def drops(self, message: StoredMessage) -> bool:
+        """Return whether a message is dropped, because its topic was deleted after the message was stored.
+
+        The count of the topic does not change: it was forgotten together with the topic.
+        """
+        topic = message.properties[PropertyName.REAL_TOPIC].encode()
+        is_dead = self._store.is_dead(topic, message.physical_offset, message.stored_at_ms)
+        self.dropped_topic_gone += is_dead
+        return is_dead
+
     async def fire(self, message: StoredMessage, *, enqueued_ms: int) -> None:
         """Append a due message to its real topic. `durable` waits until it is durable."""
         topic = message.properties[PropertyName.REAL_TOPIC]
@@ -72,7 +82,7 @@ class Appender:
             self.dropped_topic_gone += 1
             return
         now_ms = self._clock.now_ms()
-        if await self._put(due_message(message, config, enqueued_ms=enqueued_ms, now_ms=now_ms)):
+        if await self._put(due_message(message, config, enqueued_ms=enqueued_ms, now_ms=now_ms), message):
             self.fired += 1
             flow = self._stats.put_flow(topic, now_ms)
             flow.messages += 1
@@ -86,7 +96,7 @@ class Appender:
         if self._topics.find(topic) is None:
             self.dropped_topic_gone += 1
             return
-        if await self._put(rolled_message(message, enqueued_ms=enqueued_ms, now_ms=self._clock.now_ms())):
+        if await self._put(rolled_message(message, enqueued_ms=enqueued_ms, now_ms=self._clock.now_ms()), message):
             self.rolled += 1
 
     async def durable(self) -> None:
@@ -119,7 +129,7 @@ class Appender:
         while self._store.confirm_offset < end:  # noqa: ASYNC110 - nothing reports a flush that came too late.
             await asyncio.sleep(RETRY_S)
 
-    async def _put(self, message: NewMessage) -> bool:
+    async def _put(self, message: NewMessage, origin: StoredMessage) -> bool:
         """Append a message, and try again while the store takes none. Return False if it can never be stored."""
         while True:
             result = message.put_into(self._store)
@@ -141,8 +151,7 @@ class Appender:
                 self._retry_is_logged = True
                 log.warning("due messages wait until the store takes messages", reason=result.reason)
             await asyncio.sleep(RETRY_S)
-            if self._topics.find(message.topic) is None:
-                self.dropped_topic_gone += 1
+            if self.drops(origin):
                 return False
 
 

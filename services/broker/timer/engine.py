@@ -198,6 +198,9 @@ class Engine:
 
     async def _enqueue_message(self, message: StoredMessage) -> bool:
         """Let one message wait, or fire it. Return False if its slot's place is taken."""
+        if self._appender.drops(message):
+            self.enqueued += 1
+            return True
         topic, is_deletion = message.properties[PropertyName.REAL_TOPIC], _is_deletion(message)
         now_ms = self._clock.now_ms() // SECOND_MS * SECOND_MS
         due = due_ms(message)
@@ -272,7 +275,7 @@ class Engine:
             self._note_broken_list(position)
             return
         message = await self._message(unit)
-        if message is None:
+        if message is None or self._appender.drops(message):
             return
         key = key_of(message)
         if unit.is_rolled:
@@ -311,7 +314,7 @@ class Engine:
         keys: set[str] = set()
         for count, unit in enumerate(self._units(positions), 1):
             message = await self._message(unit)
-            if message is not None:
+            if message is not None and not self._appender.drops(message):
                 keys.add(message.properties.get(PropertyName.TIMER_DEL_UNIQKEY, ""))
             if count % _SLICE_MESSAGES == 0:
                 await _rest(self._turns, 0.5)

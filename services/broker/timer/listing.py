@@ -133,7 +133,7 @@ class Listing:
             if number % _SLICE_RECORDS == 0:
                 async with self._turns:
                     self._turns.spend(1.0)
-            if message is None:
+            if message is None or self._is_dead(message):
                 continue
             # A deletion follows its message, and the list begins with the last one.
             if unit.is_deletion:
@@ -141,6 +141,10 @@ class Listing:
             elif topic in (None, message.properties[PropertyName.REAL_TOPIC]) and key_of(message) not in deleted:
                 page.messages.append(self._shown(unit, message))
         return None
+
+    def _is_dead(self, message: StoredMessage) -> bool:
+        topic = message.properties[PropertyName.REAL_TOPIC].encode()
+        return self._store.is_dead(topic, message.physical_offset, message.stored_at_ms)
 
     def _shown(self, unit: TimerUnit, message: StoredMessage) -> WaitingMessage:
         properties, due = message.properties, due_ms(message)
