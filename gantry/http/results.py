@@ -64,6 +64,7 @@ class SendResult(msgspec.Struct, frozen=True):
     """The outcome of one message: `stored`, `not_stored` or `unknown`.
 
     A delayed message has the time of its delivery, and a handle by which it can be recalled; None with a delay level.
+    It has no position in a queue until it is delivered.
     """
 
     outcome: str

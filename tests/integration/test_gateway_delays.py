@@ -68,6 +68,8 @@ def test_a_message_for_a_set_time_comes_at_that_time(http, name, delay):
     answer = sent.json()
     handle = decode_recall_handle(answer["handle"])
     assert (handle.topic, handle.broker_name, handle.unique_key) == ("LATER", "broker-a", answer["message_id"])
+    # The message has no position yet.
+    assert (answer["queue_id"], answer["queue_offset"]) == (None, None)
     assert name not in bodies(http)
     came = wait_for(http, name)
     assert began + 1.0 <= moment(answer["deliver_at"]) <= began + 4.0

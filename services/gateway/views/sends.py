@@ -30,8 +30,8 @@ class _PlacedView(msgspec.Struct, gc=False):
     message_id: str
     stored_id: str
     broker: str
-    queue_id: int
-    queue_offset: int | str
+    queue_id: int | None
+    queue_offset: int | str | None
     topic: str | UnsetType = UNSET
     handle: str | UnsetType | None = UNSET
     deliver_at: str | UnsetType | None = UNSET
@@ -100,6 +100,8 @@ def _placed_view(result: PlacedMessage, *, binary: bool) -> _PlacedView:
     )
     if isinstance(result, ScheduledMessage):
         view.handle, view.deliver_at = result.handle, time_view(result.deliver_at_ms)
+        # The broker answers with the place where the message waits. It gets its position when it is delivered.
+        view.queue_id = view.queue_offset = None
     return view
 
 
