@@ -15,6 +15,7 @@ from gantry.client.replies import Replies
 from gantry.client.routecache import PublishInfo, as_new_topic, publish_info
 from gantry.client.routes import Routes
 from gantry.client.runninginfo import RunningInfos
+from gantry.client.sendrequest import BatchSendResult, EncodedSend
 from gantry.client.settings import ClientSettings
 from gantry.client.transactionchecks import TransactionChecks
 from gantry.model.message import MessageQueue
@@ -61,6 +62,14 @@ class Transport(Protocol):
         ...
 
 
+class SendObserver(Protocol):
+    """Gets each send that a broker has answered (tracer.py)."""
+
+    def sent(self, group: str, prepared: EncodedSend, result: BatchSendResult, *, at_ms: int, cost_ms: int) -> None:
+        """Note a send of a producer group that began at `at_ms` (wall ms) and took `cost_ms`. Must not wait or fail."""
+        ...
+
+
 MakeTransport = Callable[[Mapping[int, Handler], Callable[[str], None]], Transport]
 """Makes a transport from handlers for the brokers' requests and a callback for lost connections."""
 
@@ -99,6 +108,7 @@ class ClientEngine:
         self.running_infos = RunningInfos()
         self.replies = Replies()
         self.transaction_checks = TransactionChecks(self.tasks)
+        self.send_observer: SendObserver | None = None
         handlers: dict[int, Handler] = {
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._consumer_ids_changed,
             RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_infos.answer,

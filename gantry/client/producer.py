@@ -292,6 +292,17 @@ class Producer:
     async def _send_with_retries(
         self, prepared: EncodedSend, choice: QueueChoice, timeout_ms: int | None, *, retries_refusals: bool
     ) -> BatchSendResult:
+        observer, clock = self._engine.send_observer, self._clock
+        if observer is None:
+            return await self._attempts(prepared, choice, timeout_ms, retries_refusals=retries_refusals)
+        at_ms, started_ms = clock.now_ms(), clock.monotonic_ms()
+        result = await self._attempts(prepared, choice, timeout_ms, retries_refusals=retries_refusals)
+        observer.sent(self.group, prepared, result, at_ms=at_ms, cost_ms=clock.monotonic_ms() - started_ms)
+        return result
+
+    async def _attempts(
+        self, prepared: EncodedSend, choice: QueueChoice, timeout_ms: int | None, *, retries_refusals: bool
+    ) -> BatchSendResult:
         clock, targets, topic = self._clock, self._targets, prepared.topic
         timeout_ms = self._settings.send_timeout_ms if timeout_ms is None else timeout_ms
         deadline_ms = clock.monotonic_ms() + timeout_ms

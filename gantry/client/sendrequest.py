@@ -90,6 +90,8 @@ class BatchSendResult(msgspec.Struct, frozen=True, gc=False):
     transaction_id: str | None = None
     region_id: str | None = None
     recall_handle: str | None = None
+    is_traced: bool = True
+    """Whether the broker wants trace data about its messages."""
 
     def results(self) -> list[SendResult]:
         """Return one result for each message, in their order."""
@@ -287,14 +289,14 @@ def read_result(prepared: EncodedSend, queue: MessageQueue, response: RemotingCo
         raise ValueError(f"its answer has no {error.args[0]}") from None
     if queue_id != queue.queue_id:  # The broker chooses a queue if the request has a negative queue id.
         queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
-    ids, region_id = prepared.message_ids, ext.get("MSG_REGION")
+    ids, region_id, is_traced = prepared.message_ids, ext.get("MSG_REGION"), ext.get("TRACE_ON") != "false"
     if len(ids) == 1:
         more = (ext.get("transactionId"), region_id, ext.get("recallHandle"))
-        return BatchSendResult(*status, ids, [stored], queue, first, *more)
+        return BatchSendResult(*status, ids, [stored], queue, first, *more, is_traced)
     stored_ids = stored.split(",")
     if len(stored_ids) != len(ids):
         raise ValueError(f"its answer names {len(stored_ids)} stored messages for the {len(ids)} sent")
-    return BatchSendResult(*status, ids, stored_ids, queue, first, None, region_id)
+    return BatchSendResult(*status, ids, stored_ids, queue, first, None, region_id, None, is_traced)
 
 
 def _check_item(item: Message, topic: str, body_bytes_max: int) -> None:

@@ -14,6 +14,7 @@ from starlette.routing import BaseRoute
 from gantry.client.engine import ClientEngine
 from gantry.client.producer import Producer
 from gantry.client.settings import ClientSettings
+from gantry.client.tracer import Tracer
 from gantry.model.group import SubscriptionGroup
 from gantry.model.topic import TopicConfig
 from gantry.runtime.clock import Clock, SystemClock
@@ -78,6 +79,7 @@ class Core:
     limits: Limits
     engine: ClientEngine
     producer: Producer
+    tracer: Tracer | None
     metadata: Metadata
     keys: KeyRing
     key_store: KeyStore
@@ -103,6 +105,8 @@ class Core:
         """
         await self.engine.start()
         await self.producer.start()
+        if self.tracer is not None:
+            await self.tracer.start()
         self.key_store.load_cache()
         return await self.key_store.refresh()
 
@@ -110,6 +114,8 @@ class Core:
         """Close everything that start opened, after the last request was answered."""
         await self.reader.close()
         await self.producer.close()
+        if self.tracer is not None:
+            await self.tracer.close()
         await self.engine.stop()
         if self.metadata.database is not None:
             await self.metadata.database.close()
@@ -148,6 +154,7 @@ def build_core(
         limits=limits,
         engine=engine,
         producer=producer,
+        tracer=Tracer(engine) if settings.trace_messages else None,
         metadata=metadata,
         keys=keys,
         key_store=_key_store(settings, keys, metadata, clock),

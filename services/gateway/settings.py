@@ -140,6 +140,9 @@ class GatewaySettings:
     each topic is kept if a broker knows the group."""
     broker_timeout_ms: int = 3_000
     """Time-out of one request to a broker in an admin call."""
+    trace_messages: bool = False
+    """Whether the gateway writes trace data about the messages that callers send and consume. The brokers need
+    `traceTopicEnable`."""
     access_log: bool = False
 
     cors_origins: tuple[str, ...] = ()
