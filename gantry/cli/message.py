@@ -1,4 +1,4 @@
-"""`gantry message`: send, get, find and tail messages."""
+"""`gantry message`: send, get, trace, find and tail messages."""
 
 import base64
 import sys
@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from gantry.cli.formatting import cell, print_facts, print_items, print_json, print_table
+from gantry.cli.life import print_life
 from gantry.cli.options import DATA_DEFAULT, DataOption, JsonOption, KeyOption, TopicArgument, UrlOption
 from gantry.cli.outcome import EXIT_FAILED, fail, warn
 from gantry.cli.remote import connect, segment
@@ -99,6 +100,25 @@ def get(
     else:
         print_facts({name: value for name, value in found.items() if name != "body"})
         print(f"\n{cell(found['body'])}")
+
+
+@app.command()
+def trace(
+    message_id: Annotated[str, typer.Argument(metavar="ID", help="A stored id, or with --topic a message id.")],
+    *,
+    topic: Annotated[str | None, typer.Option(help="Topic of the message.")] = None,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell the life of one message: what happened to it, and what each group made of it."""
+    path = f"/v1/messages/{segment(message_id)}/trace"
+    life = connect(data, url, key).call("GET", path, query={"topic": topic})
+    if as_json:
+        print_json(life)
+    else:
+        print_life(life)
 
 
 @app.command()

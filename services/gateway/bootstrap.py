@@ -19,6 +19,7 @@ from services.gateway.features.groups import group_feature
 from services.gateway.features.jobs import job_feature
 from services.gateway.features.keys import key_feature
 from services.gateway.features.limits import limit_feature
+from services.gateway.features.lives import life_feature
 from services.gateway.features.objectives import objective_feature
 from services.gateway.features.read import read_feature
 from services.gateway.features.reports import report_feature
@@ -43,6 +44,7 @@ FEATURES: Final[Sequence[Callable[[Core], Feature]]] = (
     group_feature,
     dead_letter_feature,
     scheduled_feature,
+    life_feature,
     objective_feature,
     cluster_feature,
     report_feature,

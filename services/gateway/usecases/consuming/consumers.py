@@ -4,7 +4,7 @@ Brokers know the instances that are connected now. Postgres also remembers earli
 them there from the brokers.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -84,8 +84,8 @@ class Consumers:
         asked.require_any()
         return connected_clients(asked.answers)
 
-    async def connections(self, group: str) -> BrokerAnswers[ConsumerConnection]:
-        """Return each broker's connections of a group; empty on a broker without instances of it."""
+    async def connections(self, group: str, among: Collection[str] | None = None) -> BrokerAnswers[ConsumerConnection]:
+        """Return the connections of a group at all brokers, or at those in `among`; empty where it has no instances."""
 
         async def ask(address: str) -> ConsumerConnection:
             header = GetConsumerConnectionListHeader(consumer_group=group)
@@ -97,7 +97,7 @@ class Consumers:
                 raise
             return ConsumerConnection.decode(response.body_bytes)
 
-        return await self._brokers.ask(ask)
+        return await self._brokers.ask(ask, among)
 
     async def subscribed_topics(self, group: str) -> frozenset[str] | None:
         """Return the topics for which clients of a group are connected now; None if a broker does not answer.

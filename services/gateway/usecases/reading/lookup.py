@@ -1,7 +1,7 @@
 """Lookups of messages: by stored id, by the message id that the producer assigned, and by key."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -37,6 +37,8 @@ _BEGIN_MS: Final = 0
 _END_MS: Final = 2**62
 # A message that was retried is stored several times with the same id; the first one stored is the original.
 _SAME_ID_MAX: Final = 64
+SAME_KEY_MAX: Final = 64
+"""Limit of records that a search for all copies of a message takes from each broker."""
 
 
 class Lookup:
@@ -96,7 +98,7 @@ class Lookup:
             asked.require_any()
             unasked = None if asked.is_complete else asked.problem()
         try:
-            return await self._by_stored_id(message_id)
+            return await self.by_stored_id(message_id)
         except InvalidIdError as error:
             raise unasked or _unknown(message_id, f"; as a stored id it {error.reason}") from None
         except ProblemError as error:
@@ -112,6 +114,37 @@ class Lookup:
         return [
             message for message, _ in _messages(asked) if message.topic == topic and message.message_id == message_id
         ]
+
+    async def copies(
+        self, caller: Caller, topic: str, key: str, *, unique: bool, bodies: bool = False, without: Collection[str] = ()
+    ) -> BrokerAnswers[list[StoredMessage]]:
+        """Return the records of a topic with a key, or with a unique key, from all brokers. This waits for a turn.
+
+        A broker returns the newest records, at most SAME_KEY_MAX, or its own limit for unique keys.
+
+        Args:
+            caller: The caller, for the turn.
+            topic: The topic.
+            key: The key.
+            unique: Whether the key is a unique key (UNIQ_KEY).
+            bodies: Whether the records keep their bodies.
+            without: Brokers that are not asked.
+
+        Raises:
+            ProblemError: 503: no name server answers; 429, 503: the caller reads its answers too slowly.
+        """
+        sets = {*await self._brokers.sets(), *self._engine.known_broker_sets(topic)} - {*without}
+        async with self.turn(caller, SAME_KEY_MAX):
+            asked = await self._query(topic, key, SAME_KEY_MAX, sets, unique=unique)
+            found = {
+                broker: [
+                    record if bodies else record._replace(body=b"")
+                    for record in records
+                    if record.topic == topic and (record.message_id == key or (not unique and key in record.keys))
+                ]
+                for broker, records in asked.answers.items()
+            }
+        return BrokerAnswers(found, asked.failures, asked.answered)
 
     async def by_key(self, topic: str, key: str, *, limit: int) -> FoundMessages:
         """Return the messages of a topic that have a key, newest first. Raises ProblemError."""
@@ -155,7 +188,14 @@ class Lookup:
         route = await self._reader.route(topic)
         return {data.broker_name for data in route.queue_datas} | self._engine.known_broker_sets(topic)
 
-    async def _by_stored_id(self, stored_id: str) -> tuple[StoredMessage, str]:
+    async def by_stored_id(self, stored_id: str) -> tuple[StoredMessage, str]:
+        """Return the record at a stored id and its broker's name.
+
+        Raises:
+            InvalidIdError: It is not a stored id.
+            ProblemError: 404: there is no such record; 500: it is damaged; 503: no broker is registered.
+            ClientError: The broker does not answer.
+        """
         address, physical_offset = decode_stored_id(stored_id)
         # The address comes from the caller, so it is only compared with registered addresses and never connected to.
         wanted = str(address)

@@ -172,3 +172,35 @@ def test_tail_ends_when_the_gateway_refuses(queues: Answers, gantry: Gantry) -> 
     done = gantry("message", "tail", "T", "--queue", "1")
     assert done.exit_code == 1
     assert "No right" in done.stderr
+
+
+LIFE = {
+    "message_id": "7F",
+    "topic": "T",
+    "events": [
+        {
+            "at": "2026-11-21T09:30:00.124Z",
+            "kind": "sent_back",
+            "broker": "broker-a",
+            "group": "orders",
+            "client": None,
+            "attempt": 1,
+            "detail": "retry 1 waits: delay level 3",
+        }
+    ],
+    "groups": [{"group": "orders", "state": "retrying", "since": "2026-11-21T09:30:00.124Z", "why": "it waits"}],
+    "missing": ["there is no trace data"],
+}
+
+
+def test_the_life_of_a_message_is_printed(answers: Answers, gantry: Gantry) -> None:
+    answers.by_call["GET /v1/messages/7F/trace"] = httpx.Response(200, json=LIFE)
+    done = gantry("message", "trace", "7F", "--topic", "T")
+    assert done.exit_code == 0, done.output
+    assert answers.asked[0].url.params["topic"] == "T"
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert lines[0] == ["message", "7F", "of", "topic", "T"]
+    assert lines[3][:6] == ["2026-11-21T09:30:00.124Z", "sent_back", "1", "orders", "broker-a", "-"]
+    assert ["orders", "retrying", "2026-11-21T09:30:00.124Z", "it", "waits"] in lines
+    assert done.stdout.endswith("not known:\n- there is no trace data\n")
+    assert json.loads(gantry("message", "trace", "7F", "--json").stdout) == LIFE
