@@ -122,13 +122,16 @@ async def test_a_message_is_consumed_by_one_group_and_left_out_by_another(stack:
         found = await asyncio.to_thread(
             life.until,
             lambda life: (
-                life.states == {"taking": "consumed", "leaving": "filtered", "waiting": "pending"}
+                life.states == {"taking": "consumed", "leaving": "filtered", "waiting": "in_flight"}
+                and life.kinds == ["stored", "delivered", "delivered", "consumed"]
                 and "sent it in" in life.content["events"][0]["detail"]
             ),
         )
         stored = found.content["events"][0]
         assert (stored["kind"], stored["broker"]) == ("stored", "broker-a")
         assert stored["client"].startswith("127.0.0.1:")
+        assert {event["group"] for event in found.content["events"][1:3]} == {"taking", "waiting"}
+        assert found.content["events"][3]["group"] == "taking"
         assert "producer group GANTRY_GATEWAY sent it in" in stored["detail"]
         by_stored_id = Life(http, sent["stored_id"], None).read()
         assert by_stored_id["message_id"] == sent["message_id"]

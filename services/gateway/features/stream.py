@@ -24,7 +24,9 @@ def stream_feature(core: Core) -> Feature:
     endpoint = StreamEndpoint(
         keys=core.keys,
         tickets=core.tickets,
-        consumers=GroupConsumers(core.engine, core.groups.consume_timeout_ms, explained=core.reader.explained),
+        consumers=GroupConsumers(
+            core.engine, core.groups.consume_timeout_ms, explained=core.reader.explained, tracer=core.tracer
+        ),
         publisher=core.sending,
         quotas=core.limits,
         metrics=core.metrics,

@@ -268,6 +268,7 @@ class StreamConnection:
         async with self._group_changes:
             if subscription.name not in session.subscriptions or session.is_closed:
                 return
+            subscription.trace = self._consumers.trace(subscription.group)
             try:
                 membership = await self._consumers.join(
                     session.client_id,

@@ -9,10 +9,12 @@ from gantry.client.consumer.pull import PullConsumer, PullStatus
 from gantry.client.consumer.rebalance import Assignment, GroupMember, StartPosition
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import ClientError
+from gantry.client.tracer import Tracer
 from gantry.model.group import ConsumeFromWhere, SubscriptionData
 from gantry.model.message import MessageQueue
 from services.gateway.errors import UNKNOWN_GROUP, ProblemError
 from services.gateway.ws.ports import OnChange, Pulled
+from services.gateway.ws.tracing import DeliveryTrace
 
 # The time that brokers may hold a pull of a push consumer: RocketMQ's brokerSuspendMaxTimeMillis.
 SUSPEND_MS: Final = 15_000
@@ -31,10 +33,17 @@ class GroupConsumers:
     Concurrency: the event loop's thread.
     """
 
-    def __init__(self, engine: ClientEngine, timeout_of: TimeoutOf, *, explained: Explained) -> None:
+    def __init__(
+        self, engine: ClientEngine, timeout_of: TimeoutOf, *, explained: Explained, tracer: Tracer | None = None
+    ) -> None:
         self._engine = engine
+        self._tracer = tracer
         self._explained = explained
         self._timeout_of = timeout_of
+
+    def trace(self, group: str) -> DeliveryTrace | None:
+        """Return what notes the deliveries of a new subscription; None if tracing is off."""
+        return None if self._tracer is None else DeliveryTrace(self._tracer, group)
 
     async def join(
         self,

@@ -10,6 +10,7 @@ from services.gateway.auth.principal import Principal
 from services.gateway.schemas.outgoing import Item
 from services.gateway.turns import Turn
 from services.gateway.usecases.sending.results import BatchReport
+from services.gateway.ws.subscription import Trace
 
 
 class OnChange(Protocol):
@@ -65,6 +66,10 @@ class Membership(Protocol):
 
 class Consumers(Protocol):
     """Makes connections consumers of groups."""
+
+    def trace(self, group: str) -> Trace | None:
+        """Return what notes the deliveries of a new subscription; None if tracing is off."""
+        ...
 
     async def join(
         self,

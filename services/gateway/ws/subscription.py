@@ -15,8 +15,8 @@ message (`suspend`), the queue waits, and then the same messages come again. Pur
 
 from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final, Protocol
 
 from gantry.model.group import SubscriptionData
 from gantry.model.message import MessageQueue
@@ -36,6 +36,22 @@ RESEND_BYTES: Final = 64 * 1024
 PULL_MESSAGES: Final = 256
 
 
+class Trace(Protocol):
+    """Notes deliveries (tracing.py)."""
+
+    def sent(self, queue: MessageQueue, data: bytes | memoryview, offsets: Collection[int], first: int) -> None:
+        """Note that the records of these offsets were sent in a frame whose receipt begins with `first`."""
+        ...
+
+    def settled(self, queue: MessageQueue, first: int, last: int | None, *, is_success: bool) -> None:
+        """Note the end of one delivery, or with `last` of all that are left in a frame."""
+        ...
+
+    def forget(self, queue: MessageQueue) -> None:
+        """Forget the deliveries of a queue."""
+        ...
+
+
 class Subscription:
     """A (group, topic) of a connection.
 
@@ -48,6 +64,7 @@ class Subscription:
         is_credit_reported: Whether the client was told that messages wait for credit.
         credit_messages: Number of messages that may be sent now; together with those in flight, the number granted.
         credit_bytes: Bytes that may be sent now; negative after a message that was larger than the rest.
+        trace: Notes deliveries for trace data; None if that is off.
     """
 
     def __init__(
@@ -73,6 +90,7 @@ class Subscription:
         self.is_paused = False
         self.is_open = False
         self.is_credit_reported = False
+        self.trace: Trace | None = None
         self.feeds: dict[MessageQueue, Feed] = {}
         self._by_token: dict[str, Feed] = {}
         self.held_bytes = 0
@@ -140,6 +158,8 @@ class Subscription:
         self._clear_held(feed)
         self.give_back(feed.window.clear(feed.window.commit_point()))
         feed.is_dropped = True
+        if self.trace is not None:
+            self.trace.forget(queue)
         return feed
 
     def add_credit(self, messages: int, size_bytes: int, *, messages_max: int, bytes_max: int) -> None:
@@ -243,6 +263,8 @@ class Subscription:
             self.give_back(feed.window.settle(offset))
         if not found.parts:
             return None
+        if self.trace is not None:
+            self.trace.sent(feed.queue, data, found.offsets, batch.first)
         return self._writer.frame(self.name, f"{feed.token}.{batch.first}-{batch.last}", found.parts)
 
     def settle(self, receipt: str) -> str | None:
@@ -256,6 +278,8 @@ class Subscription:
         settled = feed.window.settle(first) if last is None else feed.window.settle_batch(first, last)
         if settled is NOTHING:
             return GONE
+        if self.trace is not None:
+            self.trace.settled(feed.queue, first, last, is_success=True)
         self.credit_messages += settled.messages
         self.credit_bytes += settled.bytes
         return None
@@ -273,6 +297,8 @@ class Subscription:
         feed = self._by_token.get(token)
         if feed is None or not feed.window.holds(first, last):
             return GONE
+        if self.trace is not None:
+            self.trace.settled(feed.queue, first, last, is_success=False)
         feed.resume_at_ms = resume_at_ms
         self.drop_held(feed)  # Other queues need the room.
         return None
@@ -311,6 +337,7 @@ class Subscription:
         return size_bytes
 
     def _deliver_held(self, feed: Feed, held: HeldRecords, now_ms: int, damaged: list[Damage]) -> bytes | None:
+        begin, data = held.at, held.data
         taken = write_messages(
             self._writer,
             self._cache,
@@ -331,6 +358,8 @@ class Subscription:
             self._sent += len(offsets)
             self.credit_messages -= len(offsets)
             self.credit_bytes -= sum(taken.sizes)
+            if self.trace is not None:
+                self.trace.sent(feed.queue, memoryview(data)[begin : taken.at], offsets, offsets[0])
         if taken.is_cut:
             self._clear_held(feed)
             feed.next_offset = window.position = taken.next_offset

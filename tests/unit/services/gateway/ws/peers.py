@@ -83,6 +83,9 @@ class FakeConsumers:
         self.queues = queues
         self.members: list[FakeMembership] = []
 
+    def trace(self, group: str) -> None:
+        return None
+
     async def join(self, client_id: str, group: str, data: Any, *, on_change: OnChange, **_: Any) -> FakeMembership:
         await asyncio.sleep(0.01)
         if data.topic == "NONE":
