@@ -292,17 +292,6 @@ class Producer:
     async def _send_with_retries(
         self, prepared: EncodedSend, choice: QueueChoice, timeout_ms: int | None, *, retries_refusals: bool
     ) -> BatchSendResult:
-        observer, clock = self._engine.send_observer, self._clock
-        if observer is None:
-            return await self._attempts(prepared, choice, timeout_ms, retries_refusals=retries_refusals)
-        at_ms, started_ms = clock.now_ms(), clock.monotonic_ms()
-        result = await self._attempts(prepared, choice, timeout_ms, retries_refusals=retries_refusals)
-        observer.sent(self.group, prepared, result, at_ms=at_ms, cost_ms=clock.monotonic_ms() - started_ms)
-        return result
-
-    async def _attempts(
-        self, prepared: EncodedSend, choice: QueueChoice, timeout_ms: int | None, *, retries_refusals: bool
-    ) -> BatchSendResult:
         clock, targets, topic = self._clock, self._targets, prepared.topic
         timeout_ms = self._settings.send_timeout_ms if timeout_ms is None else timeout_ms
         deadline_ms = clock.monotonic_ms() + timeout_ms
@@ -319,6 +308,9 @@ class Producer:
                 attempts_left -= 1
                 result = await self._attempt(prepared, target, deadline_ms)
                 if isinstance(result, BatchSendResult):
+                    if (observer := self._engine.send_observer) is not None:
+                        cost_ms = clock.monotonic_ms() - (deadline_ms - timeout_ms)
+                        observer.sent(self.group, prepared, result, at_ms=clock.now_ms() - cost_ms, cost_ms=cost_ms)
                     return result
                 error = result
                 outcomes.append(outcome_of(error)[0])

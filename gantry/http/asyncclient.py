@@ -17,6 +17,7 @@ from gantry.http.results import (
     GroupSubscription,
     Key,
     Message,
+    MessageLife,
     OffsetCommit,
     OffsetCommitResult,
     OutgoingMessage,
@@ -78,6 +79,10 @@ class AsyncGantryClient(AsyncAlertClient, AsyncReportClient, AsyncWorkClient):
     async def get_message(self, message_id: str, *, topic: str | None = None, system: bool = False) -> Message:
         """Return the message with a stored id or, if `topic` is given, with a message id."""
         return await self.run(calls.get_message(message_id, topic=topic, system=system))
+
+    async def trace_message(self, message_id: str, *, topic: str | None = None) -> MessageLife:
+        """Return the life of the message with a stored id or, if `topic` is given, with a message id."""
+        return await self.run(calls.trace_message(message_id, topic=topic))
 
     async def find_messages(self, topic: str, key: str, *, limit: int = 100, system: bool = False) -> FoundMessages:
         """Find messages by one of their keys, newest first."""

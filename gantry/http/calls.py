@@ -35,6 +35,7 @@ from gantry.http.results import (
     GroupSubscription,
     Key,
     Message,
+    MessageLife,
     OffsetCommit,
     OffsetCommitResult,
     OutgoingMessage,
@@ -105,6 +106,11 @@ def get_message(message_id: str, *, topic: str | None, system: bool) -> Call[Mes
     """Get one message."""
     params = params_of(topic=topic, system=_flag(system))
     return Call("GET", path_of("messages", message_id), msgpack_of(Message), params, headers={"accept": MSGPACK})
+
+
+def trace_message(message_id: str, *, topic: str | None) -> Call[MessageLife]:
+    """Tell the life of one message."""
+    return Call("GET", path_of("messages", message_id, "trace"), json_of(MessageLife), params_of(topic=topic))
 
 
 def find_messages(topic: str, key: str, *, limit: int, system: bool) -> Call[FoundMessages]:

@@ -117,6 +117,37 @@ class FoundMessages(msgspec.Struct, frozen=True):
     next_cursor: str | None = None
 
 
+class LifeEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened to a message. `client`, and `attempt` from 1 on, are None if they are not known."""
+
+    at: str
+    kind: str
+    broker: str | None
+    group: str | None
+    client: str | None
+    attempt: int | None
+    detail: str
+
+
+class LifeGroup(msgspec.Struct, frozen=True):
+    """The state of a message in a group, and the facts that prove it; `since` is None if it is not known."""
+
+    group: str
+    state: str
+    since: str | None
+    why: str
+
+
+class MessageLife(msgspec.Struct, frozen=True):
+    """The life of a message: events by time, the states of its groups, and the parts that are not known."""
+
+    message_id: str
+    topic: str
+    events: list[LifeEvent]
+    groups: list[LifeGroup]
+    missing: list[str]
+
+
 class Queue(msgspec.Struct, frozen=True):
     """One queue of a topic. Unknown values are None, for example if the queue's broker can't be asked."""
 

@@ -22,6 +22,12 @@ GROUP = {
     "orderly": False, "consume_timeout_minutes": 15, "notify_changes": True, "state": "applied", "pending": [],
     "origin": "api", "observed": [], "metadata": "available", "created_at": None, "updated_at": None,
 }  # fmt: skip
+LIFE = {
+    "message_id": "M", "topic": "T", "missing": ["no trace data"],
+    "events": [{"at": "2026-01-01T00:00:00.000Z", "kind": "stored", "broker": "b", "group": None, "client": None,
+                "attempt": None, "detail": "queue 0"}],
+    "groups": [{"group": "G", "state": "pending", "since": None, "why": "offset 0"}],
+}  # fmt: skip
 MESSAGE = {
     "message_id": "M", "stored_id": "S", "topic": "T", "broker": "b", "queue_id": 1, "queue_offset": 5, "body": b"\x00{",
     "encoding": "binary", "tag": None, "keys": [], "properties": {}, "born_at": "", "stored_at": "", "born_host": "",
@@ -87,6 +93,7 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str, Any]] = [
     ("send_batch", ("T", [OutgoingMessage(b"x")]), {}, "POST /v1/topics/T/messages:batch",
      {"results": [SENT], "stored": 1, "not_stored": 0, "unknown": 0}),
     ("get_message", ("M",), {"topic": "T"}, "GET /v1/messages/M?topic=T", MESSAGE),
+    ("trace_message", ("M",), {"topic": "T"}, "GET /v1/messages/M/trace?topic=T", LIFE),
     ("find_messages", ("T", "k"), {}, "GET /v1/topics/T/messages?key=k&limit=100", FOUND),
     ("read_queue", ("T", "b", 1), {"wait_ms": 50, "expression": "A||B"},
      "GET /v1/topics/T/queues/b/1/messages?offset=0&limit=32&wait=50ms&filter=A%7C%7CB", READ),
