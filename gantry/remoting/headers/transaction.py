@@ -1,4 +1,4 @@
-"""Transactional messages: 37 ends a transaction, 39 asks its producer, 323 checks it again.
+"""Transactional messages: 37 ends a transaction, 39 asks its producer, 323 checks it again; 900003 and 900004 are Gantry's.
 
 `commit_or_rollback` has the values of the transaction bits of sysFlag: 8 commits, 12 rolls back, 0 leaves it open.
 """
@@ -6,6 +6,9 @@
 import msgspec
 
 from gantry.remoting.headers.fields import Header, Int32, Int64
+
+OPEN_TRANSACTIONS_MAX = 256
+"""The maximum number of transactions in one response to 900003."""
 
 
 class EndTransactionHeader(Header):
@@ -43,3 +46,21 @@ class ResumeCheckHalfMessageHeader(Header):
 
     msg_id: str
     topic: str | None = None
+
+
+class OpenTransactionsHeader(Header):
+    """900003: list transactions that are not decided.
+
+    Attributes:
+        offset: The queue offset of the half topic to start at: `next_offset` of the last response, or 0.
+        max_transactions: The maximum number of transactions.
+    """
+
+    offset: Int64 = 0
+    max_transactions: Int32 | None = None
+
+
+class TransactionDecisionHeader(Header):
+    """900004: the UNIQ_KEY of the message whose decision is asked for."""
+
+    message_id: str

@@ -58,3 +58,8 @@ class OpenHalves:
     def decision(self, key: TransactionKey) -> int | None:
         """Return how a transaction was decided, or None if it was not, or too long ago."""
         return self._recent.get(key)
+
+    def find_decision(self, unique_key: str) -> int | None:
+        """Return the last decision on a message with a unique key, or None if none is remembered."""
+        recent = reversed(self._recent.items())
+        return next((decision for key, decision in recent if key[0] == unique_key), None)

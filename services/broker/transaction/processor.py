@@ -1,4 +1,4 @@
-"""Transactional messages of the broker: the send hook, the requests 37 and 323, and the timer of the check.
+"""Transactional messages of the broker: the send hook, the requests 37, 323, 900003 and 900004, and the timer of the check.
 
 A message with the property TRAN_MSG becomes a half message (messages.py) when it is sent. Its producer decides it with
 END_TRANSACTION (decisions.py). The check asks about transactions that stay open (check.py).
@@ -17,13 +17,17 @@ from gantry.model.names import PROPERTIES_BYTES_MAX, TRANS_CHECK_MAX_TIME_TOPIC,
 from gantry.model.propertyname import PropertyName
 from gantry.model.record import decode_record
 from gantry.remoting.aio.channel import Channel, Handler
+from gantry.remoting.bodies.transaction import KnownDecision
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.errors import BackpressureError, LocalProtocolError
 from gantry.remoting.headers.transaction import (
+    OPEN_TRANSACTIONS_MAX,
     CheckTransactionStateHeader,
     EndTransactionHeader,
+    OpenTransactionsHeader,
     ResumeCheckHalfMessageHeader,
+    TransactionDecisionHeader,
 )
 from gantry.runtime.digits import parse_digits
 from gantry.runtime.tasks import TaskSet
@@ -40,6 +44,7 @@ from services.broker.store.files.pages import NotInMemoryError
 from services.broker.transaction.check import Check
 from services.broker.transaction.decided import DecidedOffsets
 from services.broker.transaction.decisions import COMMIT, ROLLBACK, Decisions
+from services.broker.transaction.listing import OpenListing
 from services.broker.transaction.messages import (
     CHECK_GROUP,
     QUEUE_ID,
@@ -111,6 +116,16 @@ class TransactionProcessor:
             create_topic=broker.create_topic,
             has_topic=lambda topic: broker.tables.topics.find(topic) is not None,
         )
+        self._listing = OpenListing(
+            self._decided,
+            self._ops,
+            self._halves,
+            store=store,
+            cold=core.cold,
+            turns=core.turns,
+            clock=broker.clock,
+            live_settings=core.live_settings,
+        )
         self._ran_at_ms = broker.clock.monotonic_ms()
         self._ready = asyncio.Event()
         self._waiting_count = 0
@@ -121,7 +136,12 @@ class TransactionProcessor:
     def handlers(self) -> Mapping[int, Handler]:
         """Return the handler of each request code."""
         return replying_to_refusals(
-            {RequestCode.END_TRANSACTION: self.end, RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume}
+            {
+                RequestCode.END_TRANSACTION: self.end,
+                RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume,
+                RequestCode.GANTRY_OPEN_TRANSACTIONS: self.list_open,
+                RequestCode.GANTRY_TRANSACTION_DECISION: self.tell_decision,
+            }
         )
 
     def figures(self) -> list[Figure]:
@@ -206,6 +226,25 @@ class TransactionProcessor:
         if old is not None:
             self._ops.add((old,))
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
+
+    async def list_open(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """900003: return a page of the open transactions."""
+        header = OpenTransactionsHeader.from_ext(request.ext_fields)
+        count = OPEN_TRANSACTIONS_MAX if header.max_transactions is None else header.max_transactions
+        if not 1 <= count <= OPEN_TRANSACTIONS_MAX:
+            reason = f"maxTransactions={count}: is not within 1 and {OPEN_TRANSACTIONS_MAX}"
+            raise RefusalError(ResponseCode.INVALID_PARAMETER, reason)
+        if header.offset < 0:
+            raise RefusalError(ResponseCode.INVALID_PARAMETER, f"offset={header.offset}: is negative")
+        await self._ready.wait()
+        page = await self._listing.page(header.offset, transactions_max=count)
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=page.encode())
+
+    def tell_decision(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """900004: return how a transaction was decided, if that is remembered."""
+        header = TransactionDecisionHeader.from_ext(request.ext_fields)
+        known = KnownDecision(decision=self._halves.find_decision(header.message_id))
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=known.encode())
 
     def tick(self) -> None:
         """Start the work that is due. A timer calls this every TICK_INTERVAL_MS."""
