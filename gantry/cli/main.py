@@ -31,6 +31,7 @@ COMMAND_GROUPS = {
     "key": "gantry.cli.key",
     "report": "gantry.cli.report",
     "dlq": "gantry.cli.dlq",
+    "transaction": "gantry.cli.transaction",
     "job": "gantry.cli.job",
     "alert": "gantry.cli.alert",
     "webhook": "gantry.cli.webhook",

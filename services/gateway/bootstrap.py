@@ -28,6 +28,7 @@ from services.gateway.features.send import send_feature
 from services.gateway.features.service import service_feature
 from services.gateway.features.stream import stream_feature
 from services.gateway.features.topics import topic_feature
+from services.gateway.features.transactions import transaction_feature
 from services.gateway.features.unimplemented import unimplemented_feature
 from services.gateway.features.upkeep import (
     audit_retention_feature,
@@ -45,6 +46,7 @@ FEATURES: Final[Sequence[Callable[[Core], Feature]]] = (
     dead_letter_feature,
     scheduled_feature,
     life_feature,
+    transaction_feature,
     objective_feature,
     cluster_feature,
     report_feature,

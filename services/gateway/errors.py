@@ -71,6 +71,7 @@ UNKNOWN_RUN = _type("unknown-run", 404, "There is no such run")
 UNKNOWN_OBJECTIVE = _type("unknown-objective", 404, "There is no such objective")
 UNKNOWN_WEBHOOK = _type("unknown-webhook", 404, "There is no such webhook")
 UNKNOWN_JOB = _type("unknown-job", 404, "There is no such job")
+UNKNOWN_TRANSACTION = _type("unknown-transaction", 404, "There is no such transaction")
 METHOD_NOT_ALLOWED = _type("method-not-allowed", 405, "The method is not allowed on this path")
 SLOW_REQUEST = _type("slow-request", 408, "The request came too slowly", retryable=True)
 LAST_ADMIN_KEY = _type("last-admin-key", 409, "The last key with the right admin can't be revoked")
@@ -78,6 +79,7 @@ CONFLICT = _type("conflict", 409, "The request conflicts with the current state"
 HIDES_MESSAGES = _type("hides-messages", 409, "The change would hide messages")
 MEMBERS_CONNECTED = _type("members-connected", 409, "Members of the group are connected")
 JOB_ENDED = _type("job-ended", 409, "The job has ended")
+ALREADY_DECIDED = _type("already-decided", 409, "The transaction is decided already")
 RECEIPT_GONE = _type("receipt-gone", 410, "The receipt is no longer valid")
 VERSION_CONFLICT = _type("version-conflict", 412, "The resource has changed since it was read")
 TOO_LARGE = _type("too-large", 413, "The request is too large")
@@ -114,6 +116,7 @@ class ProblemError(Exception):
         retry_after_ms: Time until a retry makes sense, if the status has a Retry-After header.
         headers: Additional headers of the answer, such as Allow.
         message_id: Message id of a send whose outcome is unknown; None for other requests.
+        transaction_state: State of a transaction that is decided already; None for other requests.
     """
 
     def __init__(
@@ -127,6 +130,7 @@ class ProblemError(Exception):
         retry_after_ms: int | None = None,
         headers: Mapping[str, str] | None = None,
         message_id: str | None = None,
+        transaction_state: str | None = None,
     ) -> None:
         super().__init__(detail)
         self.kind = kind
@@ -139,6 +143,7 @@ class ProblemError(Exception):
         self.retry_after_ms = retry_after_ms
         self.headers = dict(headers) if headers else {}
         self.message_id = message_id
+        self.transaction_state = transaction_state
 
     @property
     def status(self) -> int:
@@ -166,6 +171,8 @@ class ProblemError(Exception):
             problem["outcome"] = self.outcome
         if self.message_id is not None:
             problem["message_id"] = self.message_id
+        if self.transaction_state is not None:
+            problem["state"] = self.transaction_state
         return problem
 
 

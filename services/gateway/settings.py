@@ -128,6 +128,10 @@ class GatewaySettings:
     kept."""
     job_keep_days: int = 30
     """Time for which jobs are listed after their end; 0: for ever."""
+    transaction_keep_days: int = 30
+    """Time for which transactions are listed after their end; 0: for ever."""
+    transaction_mirror_interval_ms: int = 5_000
+    """Interval of listing the open transactions of all brokers."""
     webhook_timeout_ms: int = 10_000
     """Time-out of one delivery attempt, from the look-up of the host name to the head of the answer."""
     webhook_give_up_ms: int = 86_400_000
@@ -196,6 +200,10 @@ class GatewaySettings:
             raise ValueError(f"audit_keep_days: {self.audit_keep_days} is not within 0 and {_KEEP_DAYS_MAX}")
         if not 0 <= self.job_keep_days <= _KEEP_DAYS_MAX:
             raise ValueError(f"job_keep_days: {self.job_keep_days} is not within 0 and {_KEEP_DAYS_MAX}")
+        if not 0 <= self.transaction_keep_days <= _KEEP_DAYS_MAX:
+            raise ValueError(
+                f"transaction_keep_days: {self.transaction_keep_days} is not within 0 and {_KEEP_DAYS_MAX}"
+            )
         if not 0 <= self.subscription_keep_days <= _KEEP_DAYS_MAX:
             raise ValueError(
                 f"subscription_keep_days: {self.subscription_keep_days} is not within 0 and {_KEEP_DAYS_MAX}"
@@ -251,6 +259,7 @@ _POSITIVE = (
     "write_timeout_ms",
     "stop_timeout_ms",
     "key_poll_interval_ms",
+    "transaction_mirror_interval_ms",
     "reconcile_interval_ms",
     "mirror_interval_ms",
     "webhook_timeout_ms",

@@ -80,6 +80,11 @@ CONFIG = SchemathesisConfig.from_dict(
                     "listScheduled",
                     "recallScheduled",
                     "rescheduleScheduled",
+                    "beginTransaction",
+                    "listTransactions",
+                    "getTransaction",
+                    "commitTransaction",
+                    "rollBackTransaction",
                 )
             ),
             *(

@@ -113,7 +113,7 @@ async def _read_one(call: Call) -> Sendable:
         refuse_metadata_headers(call, "belong into the JSON of the message")
         body = await call.read_body()
         message = read_message(body) if len(body) < DENSE_BYTES_MIN else await in_slices(read_json_message(body))
-        _trace(call, (message,))
+        set_trace(call, (message,))
         if message.idempotency_key is not UNSET:
             raise ProblemError(
                 UNKNOWN_FIELD,
@@ -139,11 +139,11 @@ async def _read_many(call: Call) -> Sequence[Item]:
     body = await call.read_body()
     await call.take_turn(_READING_FACTOR * len(body))
     items = await in_slices(read(body))
-    _trace(call, items)
+    set_trace(call, items)
     return items
 
 
-def _trace(call: Call, items: Sequence[Item]) -> None:
+def set_trace(call: Call, items: Sequence[Item]) -> None:
     """Set the caller's trace on the messages that have none."""
     given = call.header_values.get(b"traceparent")
     if given is None or _TRACE_PARENT.fullmatch(given) is None:

@@ -87,12 +87,6 @@ class TooLargeError(InvalidValueError):
     problem = "too-large"
 
 
-class FeatureNotBuiltError(InvalidValueError):
-    """The feature is not built yet."""
-
-    problem = "not-implemented"
-
-
 def read_json(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     """Return the decoded value of a JSON text.
 

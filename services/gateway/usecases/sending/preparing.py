@@ -18,7 +18,7 @@ from gantry.model.uniqkey import idempotency_key_to_message_id
 from services.gateway.schemas.dense import decode_base64
 from services.gateway.schemas.messages import BASE64, TEXT
 from services.gateway.schemas.outgoing import KEY_EXPRESSION, RawMessage, Sendable, TargetQueue
-from services.gateway.schemas.reading import FeatureNotBuiltError, TooLargeError
+from services.gateway.schemas.reading import TooLargeError
 from services.gateway.schemas.times import parse_duration_ms, parse_time_ms
 
 # Room for the properties that the broker adds (MSG_REGION, TRACE_ON, CLUSTER and the checksum). If a message became too
@@ -31,8 +31,8 @@ _UTF8_BYTES_MAX: Final = 4  # The longest encoding of one character.
 DELAY_MS_MAX: Final = 40 * 86_400_000
 """Longest delay, as of a broker with the default of `timerMaxDelaySec`."""
 
-# Properties of transactional messages.
-_NOT_BUILT: Final = frozenset({PropertyName.TRAN_MSG, PropertyName.PGROUP, PropertyName.CHECK_IMMUNITY_TIME})
+# Properties that the begin of a transaction sets.
+_TRANSACTIONS: Final = frozenset({PropertyName.TRAN_MSG, PropertyName.PGROUP, PropertyName.CHECK_IMMUNITY_TIME})
 # Properties that a field of the message sets.
 _DELAYS: Final = frozenset(
     {
@@ -211,8 +211,8 @@ def _delay_property(message: Sendable, at: str) -> str:
 def _refuse_reserved(user: dict[str, str], at: str) -> None:
     for name in user:
         where = f"{at}/properties/{name}"
-        if name in _NOT_BUILT:
-            raise FeatureNotBuiltError(where, name, "asks for a transactional message, which is not supported yet")
+        if name in _TRANSACTIONS:
+            raise InvalidMessageError(where, name, "is set by POST /v1/topics/{topic}/transactions")
         if name in _DELAYS:
             raise InvalidMessageError(where, name, "is set by the fields `delay_level`, `delay` and `deliver_at`")
         if name in RESERVED_PROPERTIES:

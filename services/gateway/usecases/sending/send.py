@@ -17,6 +17,7 @@ from gantry.client.engine import ClientEngine
 from gantry.client.errors import BrokerError, ClientError, NoRouteError, Outcome, SendError
 from gantry.client.producer import Producer
 from gantry.client.routecache import PublishInfo
+from gantry.model import sysflag
 from gantry.model.errors import InvalidValueError
 from gantry.model.message import MessageQueue
 from gantry.model.names import NOT_ALLOWED_SEND_TOPICS, check_topic, is_dlq_topic, is_retry_topic, is_system_topic
@@ -48,7 +49,13 @@ from services.gateway.usecases.sending.batchcall import (
     single_request,
 )
 from services.gateway.usecases.sending.preparing import PreparedMessage, prepare
-from services.gateway.usecases.sending.results import BatchReport, OneWayMessage, SentMessage, placed_messages
+from services.gateway.usecases.sending.results import (
+    BatchReport,
+    OneWayMessage,
+    PlacedMessage,
+    SentMessage,
+    placed_messages,
+)
 from services.gateway.usecases.sending.unknownqueues import Topics, UnknownQueues
 
 # Largest number of requests of one batch that are sent at the same time, to different queues.
@@ -117,12 +124,7 @@ class SendMessages:
             prepared = prepare(message, self._unique_keys.make)
         except InvalidValueError as error:
             raise problem_of(error, outcome=NOT_STORED) from None
-        info = self._engine.cached_publish_info(topic)
-        if info is None:
-            info = await self._find_route(topic)
-        queue = None
-        if prepared.ordering_key is not None or prepared.queue is not None:
-            queue = await self._queue_of(info, prepared, lambda: self._unknown_queues(topic, (message,)))
+        queue = await self.find_queue(topic, message, prepared)
         request = single_request(topic, prepared)
         self._metrics.sent_bytes += len(prepared.body)
         result: SentMessage
@@ -133,6 +135,28 @@ class SendMessages:
             else:
                 sent = await self._producer.send_prepared(request, queue=queue)
                 (result,) = placed_messages(sent, is_delayed=prepared.is_delayed)
+        except ClientError as error:
+            problem = await self._refused(topic, error, prepared)
+            self._metrics.sent[problem.outcome or NOT_STORED] += 1
+            raise problem from None
+        self._metrics.sent[result.outcome] += 1
+        return result
+
+    async def find_queue(self, topic: str, message: Sendable, prepared: PreparedMessage) -> MessageQueue | None:
+        """Return the queue of a message, None for any queue. Raises ProblemError: the message can't be sent."""
+        info = self._engine.cached_publish_info(topic)
+        if info is None:
+            info = await self._find_route(topic)
+        if prepared.ordering_key is None and prepared.queue is None:
+            return None
+        return await self._queue_of(info, prepared, lambda: self._unknown_queues(topic, (message,)))
+
+    async def send_half(self, topic: str, prepared: PreparedMessage, queue: MessageQueue | None) -> PlacedMessage:
+        """Send the half message of a transaction, which has the properties of one. Raises ProblemError as `send_one`."""
+        request = single_request(topic, prepared)._replace(sys_flag=sysflag.TRANSACTION_PREPARED)
+        self._metrics.sent_bytes += len(prepared.body)
+        try:
+            (result,) = placed_messages(await self._producer.send_prepared(request, queue=queue))
         except ClientError as error:
             problem = await self._refused(topic, error, prepared)
             self._metrics.sent[problem.outcome or NOT_STORED] += 1

@@ -36,6 +36,10 @@ AGES = {
         "tests/integration/test_dead_letters.py",
         "test_rows_of_redrives_are_deleted_after_a_year",
     ),
+    "transactions": (
+        "tests/integration/test_transactions_database.py",
+        "test_transactions_are_deleted_a_while_after_their_end",
+    ),
     "webhook_deliveries": ("tests/integration/spark/test_alerts.py", "test_old_events_and_deliveries_are_deleted"),
 }
 """Table → module and name of the test that its old rows are deleted."""

@@ -1,0 +1,146 @@
+"""`/v1/topics/{topic}/transactions` and `/v1/transactions`: transactional messages.
+
+Rights: a key that may publish to the topic begins, sees and decides its transactions. Those of remoting clients are
+decided by an admin only. An admin sees all.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from gantry.model.names import check_group, check_topic
+from services.gateway.asgi.answer import Answer, json_answer
+from services.gateway.asgi.call import Call
+from services.gateway.asgi.operation import Endpoint, Operation
+from services.gateway.asgi.query import limit_of
+from services.gateway.core import Core, Feature
+from services.gateway.db.transactions import COMMITTED, HTTP, ROLLED_BACK, STATES, Transaction
+from services.gateway.errors import STORED, UNKNOWN, invalid
+from services.gateway.features.actor import actor_of
+from services.gateway.features.send import NO_DETECTION, idempotency_key_of, refuse_metadata_headers, set_trace
+from services.gateway.schemas.transactions import read_transaction
+from services.gateway.usecases.sending.send import SendMessages
+from services.gateway.usecases.transactions.checking import Asker
+from services.gateway.usecases.transactions.deliveries import Deliveries
+from services.gateway.usecases.transactions.delivery import Delivery
+from services.gateway.usecases.transactions.halves import Halves
+from services.gateway.usecases.transactions.mirror import TransactionMirror
+from services.gateway.usecases.transactions.producers import ProducerGroups
+from services.gateway.usecases.transactions.transactions import Transactions
+from services.gateway.views.page import page_view
+from services.gateway.views.transactions import begun_view, decided_view, transaction_view
+
+_FILTER: Final = frozenset({"cursor", "group", "limit", "state", "topic"})
+
+
+def transaction_feature(core: Core) -> Feature:
+    """Return the routes of transactions, and the work that delivers decisions and answers checks."""
+    halves = Halves(core.engine, core.brokers)
+    producers = ProducerGroups(core.engine, core.metadata, core.metrics)
+    transactions = Transactions(
+        core.metadata,
+        core.sending,
+        core.engine,
+        halves,
+        delivery=Delivery(core.engine, core.brokers, halves),
+        metrics=core.metrics,
+        join=producers.join,
+    )
+    # The ways to ask the producers of a group, in their order.
+    askers: Sequence[Asker] = ()
+    producers.use(transactions, askers)
+    deliveries = Deliveries(
+        transactions,
+        core.metadata,
+        core.metrics,
+        clock=core.clock,
+        keep_days=core.settings.transaction_keep_days,
+    )
+    mirror = TransactionMirror(
+        halves,
+        core.brokers,
+        core.metadata,
+        core.metrics,
+        interval_ms=core.settings.transaction_mirror_interval_ms,
+    )
+    return Feature(
+        transaction_routes(transactions, core.sending),
+        background={
+            "transaction_deliveries": deliveries.run,
+            "transaction_groups": producers.run,
+            "transaction_mirror": mirror.run,
+        },
+    )
+
+
+def transaction_routes(transactions: Transactions, sending: SendMessages) -> list[Operation]:
+    """Return the routes of transactions."""
+
+    async def begin(call: Call) -> Answer:
+        topic = call.path_params["topic"]
+        sending.check_topic(topic)
+        call.principal.require_publish(topic)
+        key = idempotency_key_of(call)
+        call.require_json()
+        refuse_metadata_headers(call, "belong into the JSON of the message")
+        new = read_transaction(await call.read_body())
+        set_trace(call, (new.message,))
+        if key is not None:
+            new.message.idempotency_key = key
+        # From here on the broker may have the half message, even if the gateway fails.
+        call.outcome = UNKNOWN
+        begun = await transactions.begin(topic, new, created_by=call.key_id)
+        answer = json_answer(begun_view(begun), 201 if begun.outcome == STORED else 202)
+        answer.raw_headers.append((b"location", f"/v1/transactions/{begun.transaction.id}".encode("ascii")))
+        answer.raw_headers.append(NO_DETECTION)
+        return answer
+
+    def decide(state: str) -> Endpoint:
+        async def endpoint(call: Call) -> Answer:
+            row = await transactions.decide(
+                call.path_params["transaction"], state, actor_of(call), may_decide=_may_decide(call)
+            )
+            return json_answer(decided_view(row))
+
+        return endpoint
+
+    async def page(call: Call) -> Answer:
+        query = call.query
+        state, group, topic = query.get("state"), query.get("group"), query.get("topic")
+        if state is not None and state not in STATES:
+            raise invalid("state", state, f"is not one of {', '.join(STATES)}")
+        if group is not None:
+            check_group(group)
+        if topic is None:
+            # Without a topic, the list shows transactions of all topics.
+            call.principal.require_admin()
+        else:
+            check_topic(topic)
+            call.principal.require_publish(topic)
+        found = await transactions.page(
+            state=state, group=group, topic=topic, cursor=query.get("cursor"), limit=limit_of(query)
+        )
+        return json_answer(page_view(found, transaction_view))
+
+    async def show(call: Call) -> Answer:
+        return json_answer(
+            transaction_view(await transactions.get(call.path_params["transaction"], may_see=_may_see(call)))
+        )
+
+    path = "/v1/transactions/{transaction:id}"
+    return [
+        Operation("POST", "/v1/topics/{topic}/transactions", begin, is_send=True),
+        Operation("POST", f"{path}:commit", decide(COMMITTED)),
+        Operation("POST", f"{path}:rollback", decide(ROLLED_BACK)),
+        Operation("GET", "/v1/transactions", page, _FILTER),
+        Operation("GET", path, show),
+    ]
+
+
+def _may_see(call: Call) -> Callable[[Transaction], bool]:
+    principal = call.principal
+    return lambda row: principal.is_admin or principal.may_publish(row.topic)
+
+
+def _may_decide(call: Call) -> Callable[[Transaction], bool]:
+    principal = call.principal
+    return lambda row: principal.is_admin or (row.origin == HTTP and principal.may_publish(row.topic))

@@ -1,0 +1,1 @@
+"""Transactions over HTTP: half messages, decisions, checks."""

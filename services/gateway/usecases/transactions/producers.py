@@ -1,0 +1,140 @@
+"""This gateway as a producer of the groups that have transactions over HTTP: it answers the checks of brokers.
+
+Postgres answers first: a decided transaction ends as it was decided. The askers (checking.py) are asked about an open
+one, in their order. Their answer is written like any decision. A transaction without a row, or of a remoting client,
+gets no answer here; the broker asks again, perhaps another producer.
+
+Concurrency: the event loop's thread.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from gantry.client.engine import ClientEngine
+from gantry.client.transactionchecks import Decision
+from gantry.model.errors import CorruptRecordError
+from gantry.model.message import StoredMessage
+from gantry.model.propertyname import PropertyName
+from gantry.runtime.digits import parse_digits
+from gantry.runtime.telemetry import logger
+from services.gateway.db.repositories import Actor
+from services.gateway.db.transactions import COMMITTED, HTTP, OPEN, ROLLED_BACK, Transaction, TransactionRepository
+from services.gateway.errors import ALREADY_DECIDED, ProblemError
+from services.gateway.metrics import GatewayMetrics
+from services.gateway.usecases.metadata import Metadata
+from services.gateway.usecases.reading.messages import read_message
+from services.gateway.usecases.transactions.checking import Asker, TransactionCheck
+from services.gateway.usecases.transactions.delivery import DECISIONS
+from services.gateway.usecases.transactions.transactions import Transactions
+
+log = logger("gateway.transactions")
+
+POLL_S: Final = 2.0
+KEPT_S: Final = 60.0
+"""Time for which the gateway stays a producer of a group without open transactions."""
+GROUPS_MAX: Final = 1_000
+PRODUCER: Final = Actor("check")
+"""The origin of a decision that a producer gave in answer to a check."""
+_CHECKS_MAX: Final = 2**31 - 1
+
+
+class ProducerGroups:
+    """Joins and leaves producer groups, and answers their checks."""
+
+    def __init__(self, engine: ClientEngine, metadata: Metadata, metrics: GatewayMetrics) -> None:
+        self._engine = engine
+        self._metadata = metadata
+        self._metrics = metrics
+        self._askers: Sequence[Asker] = ()
+        self._transactions: Transactions | None = None
+        # Group → function that ends listening, and the time (monotonic ms) at which it was needed last.
+        self._joined: dict[str, Callable[[], None]] = {}
+        self._needed_ms: dict[str, int] = {}
+
+    def use(self, transactions: Transactions, askers: Sequence[Asker]) -> None:
+        """Set the use case that writes the answers of the askers."""
+        self._transactions = transactions
+        self._askers = askers
+
+    def join(self, group: str) -> None:
+        """Become a producer of a group; the next heart-beats tell the brokers."""
+        if group not in self._joined:
+            if len(self._joined) >= GROUPS_MAX:
+                return
+            self._joined[group] = self._engine.transaction_checks.listen(group, self.answer)
+            self._engine.heartbeats.add_producer(self._engine.client_id, group)
+        self._needed_ms[group] = self._engine.clock.monotonic_ms()
+
+    async def run(self) -> None:
+        """Follow the groups that are needed, until cancelled."""
+        while True:
+            try:
+                await self.round()
+            except ProblemError as error:
+                log.info("the producer groups of transactions stay as they are", reason=error.detail)
+            except Exception:  # boundary: of a background loop; it must not end the gateway.
+                log.exception("the producer groups of transactions stay as they are")
+                self._metrics.count("transaction_faults")
+            self._metrics.gauges["producer_groups"] = len(self._joined)
+            await asyncio.sleep(POLL_S)
+
+    async def round(self) -> None:
+        """Join the groups that are needed, and leave those that are not. Raises ProblemError (503)."""
+        for asker in self._askers:
+            for group in asker.groups():
+                self.join(group)
+        if self._metadata.database is not None:
+            async with self._metadata.transaction() as session:
+                groups = await TransactionRepository(session).unfinished_groups(limit=GROUPS_MAX)
+            for group in groups:
+                self.join(group)
+        kept_from_ms = self._engine.clock.monotonic_ms() - int(KEPT_S * 1_000)
+        for group in [group for group, needed_ms in self._needed_ms.items() if needed_ms < kept_from_ms]:
+            del self._needed_ms[group]
+            self._joined.pop(group)()
+            await self._engine.heartbeats.remove_producer(self._engine.client_id, group)
+        assert self._joined.keys() == self._needed_ms.keys(), "each group has the time at which it was needed last"
+
+    async def answer(self, half: StoredMessage) -> Decision:
+        """Return the decision on a half message that a broker asks about. This is the listener of all groups."""
+        try:
+            row = await self._find(half)
+            if row is not None and row.state == OPEN and row.origin == HTTP:
+                row = await self._ask(row, half)
+        except ProblemError as error:
+            log.warning("a check is not answered; the broker asks again", reason=error.detail, message=half.message_id)
+            row = None
+        decision = Decision.UNKNOWN if row is None else DECISIONS.get(row.state, Decision.UNKNOWN)
+        self._metrics.count(f"transaction_checks_{decision.name.lower()}")
+        return decision
+
+    async def _find(self, half: StoredMessage) -> Transaction | None:
+        async with self._metadata.transaction() as session:
+            row = await TransactionRepository(session).get(half.message_id)
+        of_half = (half.properties.get(PropertyName.PGROUP), half.topic)
+        return None if row is None or (row.group_name, row.topic) != of_half else row
+
+    async def _ask(self, row: Transaction, half: StoredMessage) -> Transaction:
+        """Ask the askers about an open transaction, and return it as it is then. Raises ProblemError (503)."""
+        assert self._transactions is not None, "`use` comes before the first check"
+        try:
+            message = read_message(half, row.broker or str(half.store_host))
+        except CorruptRecordError as error:
+            log.warning("the message of a check is damaged", transaction=row.id, reason=error.reason)
+            return row
+        checks = parse_digits(half.properties.get(PropertyName.TRANSACTION_CHECK_TIMES, ""), _CHECKS_MAX) or 1
+        check = TransactionCheck(row.id, row.group_name, message, checks)
+        for asker in self._askers:
+            commits = await asker.ask(check)
+            if commits is None:
+                continue
+            try:
+                state = COMMITTED if commits else ROLLED_BACK
+                return await self._transactions.decide(row.id, state, PRODUCER, may_decide=lambda _: True)
+            except ProblemError as error:
+                if error.kind is not ALREADY_DECIDED:
+                    raise
+                # Another caller has decided meanwhile.
+                return await self._find(half) or row
+        return row
