@@ -45,9 +45,9 @@ HOST = Address("10.0.0.1", 10911)
 @pytest.fixture
 def connection(postgres: PostgresServer) -> Iterator[Connection]:
     with connect(postgres.url, application="gantry-test") as connection:
-        connection.execute("TRUNCATE transactions")
+        connection.execute("TRUNCATE transactions, audit")
         yield connection
-        connection.execute("TRUNCATE transactions")
+        connection.execute("TRUNCATE transactions, audit")
 
 
 @pytest.fixture
