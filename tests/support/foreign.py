@@ -1,7 +1,7 @@
 """Foreign peers, fetched by their own package managers into .cache and used unmodified.
 
-Java: Apache RocketMQ 5.3.3's broker, name server, client and mqadmin, and the mqadmin of 4.9.8 (Maven Central). Node:
-ali-ons (npm).
+Java: Apache RocketMQ 5.3.3's broker, name server, client and mqadmin, the mqadmin of 4.9.8, and Alibaba Cloud's
+ons-client 1.8.8 (Maven Central). Node: ali-ons (npm).
 
 Tests that need java, mvn, node or npm are skipped on a machine without these programs. The closing report of the test
 run repeats the reason.
@@ -75,7 +75,21 @@ def _lock(folder: Path) -> Iterator[None]:
 
 def java_client(*arguments: str, timeout_s: float = 120) -> list[dict[str, Any]]:
     """Run one scenario of RocketmqPeer.java and return the JSON objects it printed."""
-    return json_lines(_run_peer(arguments, timeout_s))
+    return json_lines(_run_rocketmq("RocketmqPeer", arguments, timeout_s))
+
+
+def java_features(*arguments: str, timeout_s: float = 180) -> list[dict[str, Any]]:
+    """Run programs of FeaturesPeer.java side by side and return the JSON objects they printed."""
+    return json_lines(_run_rocketmq("FeaturesPeer", arguments, timeout_s))
+
+
+def ons_client(namesrv: str, *, timeout_s: float = 120) -> list[dict[str, Any]]:
+    """Run OnsPeer.java and return the JSON objects it printed."""
+    folder = CACHE / "java-ons"
+    library = _java_library("pom-ons.xml", folder / "lib")
+    # It writes its log into the home folder.
+    java = [*JAVA, f"-Duser.home={folder}"]
+    return json_lines(_run_peer("OnsPeer", f"{library}/*", folder / "classes", (namesrv,), timeout_s, java=java))
 
 
 def mqadmin(*commands: tuple[str, ...], timeout_s: float = 180) -> list[str]:
@@ -83,7 +97,7 @@ def mqadmin(*commands: tuple[str, ...], timeout_s: float = 180) -> list[str]:
     arguments = ["mqadmin", *commands[0]]
     for command in commands[1:]:
         arguments += ["--then", *command]
-    output = _run_peer(arguments, timeout_s)
+    output = _run_rocketmq("RocketmqPeer", arguments, timeout_s)
     printed = [part.partition("\n")[2] for part in output.split("=== ")[1:]]
     assert len(printed) == len(commands), f"{len(commands)} commands, {len(printed)} answers:\n{output[-4000:]}"
     return printed
@@ -101,15 +115,25 @@ def mqadmin_4_9(*command: str, timeout_s: float = 180) -> str:
     return _run([*JAVA, "-cp", f"{library}/*", main, *command], timeout_s=timeout_s, environment=environment)
 
 
-def _run_peer(arguments: Sequence[str], timeout_s: float) -> str:
-    classes = CACHE / "java" / "classes"
-    compiled = classes / "RocketmqPeer.class"
-    source = FOREIGN / "RocketmqPeer.java"
-    classpath = java_classpath()
+def _run_rocketmq(name: str, arguments: Sequence[str], timeout_s: float) -> str:
+    return _run_peer(name, java_classpath(), CACHE / "java" / "classes", arguments, timeout_s)
+
+
+def _run_peer(
+    name: str,
+    classpath: str,
+    classes: Path,
+    arguments: Sequence[str],
+    timeout_s: float,
+    *,
+    java: Sequence[str] = tuple(JAVA),
+) -> str:
+    compiled = classes / f"{name}.class"
+    source = FOREIGN / f"{name}.java"
     with _lock(classes):
         if not compiled.exists() or compiled.stat().st_mtime < source.stat().st_mtime:
             _run(["javac", "-nowarn", "-cp", classpath, "-d", str(classes), str(source)], timeout_s=120)
-    command = [*JAVA, "-cp", f"{classes}:{classpath}", "RocketmqPeer", *arguments]
+    command = [*java, "-cp", f"{classes}:{classpath}", name, *arguments]
     return _run(command, timeout_s=timeout_s, environment=_java_home())
 
 
