@@ -2,7 +2,7 @@
 
 Theory of operation. One task does everything in turn, about ten times a second and at the beginning of each second:
 
-    enqueue   read the queue of the timer topic in order. A message whose second is over fires at once, every other one
+    enqueue   read the queue of the timer topic in order. A message whose second has fired fires at once, every other one
               becomes a unit of the timer log and waits in the wheel.
     fire      for each second that is over: read its list of units, collect the deletions, append the other messages to
               their real topics in the order of the log, and put the rolled ones back into the queue. The wheel's time
@@ -11,7 +11,9 @@ Theory of operation. One task does everything in turn, about ten times a second 
 
 So progress never runs ahead of what is durable. A crash repeats at most the messages that fired since the last check
 point, and loses none. Work runs in slices that take turns with all other long work (turns.py): a second with 100,000
-messages takes longer than a second, and sends between them wait for one slice.
+messages takes longer than a second, and sends between them wait for one slice. After a start, a message may be read when
+its second is over. It waits in the wheel if its second has not fired, and no later second fires before it is read.
+Otherwise its deletion could come too late.
 
 Memory: a waiting message has no object. Only the positions of the second that fires are in memory, 8 bytes each.
 
@@ -99,6 +101,7 @@ class Engine:
         self._saved_at_ms = clock.monotonic_ms()
         self._cleaned_at_ms = self._counts_saved_at_ms = self._saved_at_ms
         self._is_broken = False
+        self._read_first = store.max_offset(TIMER_TOPIC, 0)  # To be read before the next second fires.
         self.enqueued = 0
         self.deleted = 0
         self.unreadable = 0
@@ -115,7 +118,7 @@ class Engine:
     async def _round(self) -> None:
         """Enqueue what is in the queue, fire what is due, and save. An error of one step does not stop the others."""
         has_failed = False
-        for step in (self._enqueue, self._fire, self._save, self._drop_expired):
+        for step in (self._enqueue, self._fire, self._save_if_due, self._drop_expired):
             try:
                 await step()
             except (ColdReadsBusyError, StoreReadError, OSError) as error:
@@ -124,9 +127,6 @@ class Engine:
                 has_failed = True
         if has_failed:
             await asyncio.sleep(RETRY_S)
-
-    async def _save(self) -> None:
-        await self._save_if_due(forced=self._waiting.wheel.changed_count >= CHANGED_SLOTS_MAX)
 
     def behind_messages(self) -> int:
         """Return the number of messages in the timer's queue that are not read yet."""
@@ -161,7 +161,8 @@ class Engine:
             await self._save_if_due()
             if waiting.queue_offset == offset or waiting.wheel.changed_count >= CHANGED_SLOTS_MAX:
                 return
-            if waiting.read_second < self._clock.now_ms() // SECOND_MS:
+            is_late = waiting.read_second < self._clock.now_ms() // SECOND_MS
+            if is_late and waiting.queue_offset >= self._read_first:
                 return
 
     async def _enqueue_batch(self, found: GetResult) -> bool:
@@ -205,7 +206,7 @@ class Engine:
         now_ms = self._clock.now_ms() // SECOND_MS * SECOND_MS
         due = due_ms(message)
         assert due is not None, "checked by timer_message"
-        if due < now_ms:
+        if due < now_ms and due // SECOND_MS < self._waiting.read_second:
             if not is_deletion:
                 self._counts.add(topic, 1)
                 await self._appender.fire(message, enqueued_ms=NEVER_ENQUEUED)
@@ -213,7 +214,7 @@ class Engine:
             stop_ms, is_rolled = next_stop_ms(due, now_ms, self._window_ms)
             is_added = self._waiting.add(
                 stop_ms,
-                written_at_ms=now_ms,
+                written_at_ms=min(now_ms, stop_ms),
                 physical_offset=message.physical_offset,
                 size_bytes=message.size_bytes,
                 topic_hash=java_hash(topic),
@@ -237,9 +238,13 @@ class Engine:
                 waiting.skip_to(used)
             slot = waiting.wheel.find(used) if used < now else None
             if slot is not None:
+                rolled = self._appender.rolled
                 await self._fire_second(used, slot.last)
                 waiting.end_second()
                 await self._save_if_due()
+                if self._appender.rolled > rolled and used < now - 1:
+                    self._read_first = self._store.max_offset(TIMER_TOPIC, 0)
+                    await self._enqueue()
 
     async def _fire_second(self, second: int, last: int) -> None:
         """Append all messages of a second, and wait until they are durable."""
@@ -339,12 +344,13 @@ class Engine:
             return None
         return message
 
-    async def _save_if_due(self, *, forced: bool = False) -> None:
+    async def _save_if_due(self) -> None:
         now_ms, waiting = self._clock.monotonic_ms(), self._waiting
         elapsed_ms = now_ms - self._saved_at_ms
         # A wheel without messages moves on, too: Apache's broker would read all seconds since the last check point.
         is_due = waiting.is_changed or (waiting.has_files and elapsed_ms >= IDLE_SAVE_MS)
-        if self._is_broken or not is_due or (elapsed_ms < self._save_ms and not forced):
+        is_full = waiting.wheel.changed_count >= CHANGED_SLOTS_MAX
+        if self._is_broken or not is_due or (elapsed_ms < self._save_ms and not is_full):
             return
         self._saved_at_ms = now_ms
         pending = waiting.begin_check()

@@ -11,6 +11,7 @@ from gantry.model.record import iter_records
 from gantry.remoting.bodies.timer import WaitingMessages
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.headers.timer import RecallMessageHeader, WaitingMessagesHeader
+from gantry.runtime.rng import Rng
 from gantry.storeformat.timerfiles import decode_timer_check, decode_timer_metrics
 from tests.support.brokerunit import BrokerUnit
 from tests.support.memfilesystem import MemFileSystem
@@ -188,6 +189,30 @@ async def test_a_rolled_message_can_be_recalled() -> None:
         await unit.send(body=b"near", properties=at(unit, 200_000))
         await pass_time(unit, 300)
         assert await bodies(unit) == [b"near"]
+
+
+@pytest.mark.parametrize(
+    ("due_s", "recalled_at_s", "is_read"),
+    [(50, 1, True), (22, 5, True), (15, 1, True), (15, 1, False)],
+    ids=["both are rolled", "the message is rolled", "none is rolled", "the recall is unread"],
+)
+async def test_a_recalled_message_stays_recalled_if_the_broker_was_down_at_its_time(
+    due_s: int, recalled_at_s: int, is_read: bool
+) -> None:
+    async with BrokerUnit(timer_roll_window_slot=20) as unit:
+        await unit.make_topic("T")
+        properties = at(unit, due_s * 1000)
+        reply = await unit.send(body=b"recalled", properties=properties)
+        await unit.send(body=b"other", properties=properties)
+        await asyncio.sleep(recalled_at_s)
+        assert (await recall(unit, reply.ext_fields["recallHandle"])).code == ResponseCode.SUCCESS
+        if is_read:
+            await asyncio.sleep(2)
+        files, wall_ms = unit.files.crash_clone(Rng(1)), unit.clock.now_ms()
+    async with BrokerUnit(files=files, timer_roll_window_slot=20) as unit:
+        unit.clock.set_wall(wall_ms + 60_000)
+        await asyncio.sleep(3)
+        assert await bodies(unit) == [b"other"]
 
 
 async def test_a_wrong_handle_is_refused_by_name_and_nothing_is_stored() -> None:
