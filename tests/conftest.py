@@ -38,6 +38,7 @@ LONGEST_OF_OTHERS = (
     "tests/fault/test_bad_blocks.py",
     "tests/conformance/test_foreign_clients.py",
     "tests/conformance/test_foreign_features.py",
+    "tests/conformance/test_foreign_waiting.py",
     "tests/fault/test_store_bitflip.py",
     "tests/conformance/test_openapi.py",
     "tests/integration/test_up.py",

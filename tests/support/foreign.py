@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -144,9 +145,17 @@ def ali_ons(*arguments: str, timeout_s: float = 120) -> list[dict[str, Any]]:
 
 @contextlib.contextmanager
 def java_broker(
-    folder: Path, store: Path, settings: dict[str, str], *, fully_compiled: bool = False
+    folder: Path,
+    store: Path,
+    settings: dict[str, str],
+    *,
+    fully_compiled: bool = False,
+    end: signal.Signals = signal.SIGKILL,
 ) -> Iterator[tuple[str, str]]:
-    """Run Apache RocketMQ's name server and broker on `store`; yield (name server address, broker address)."""
+    """Run Apache RocketMQ's name server and broker on `store`; yield (name server address, broker address).
+
+    The broker ends with the signal `end`. On SIGTERM, it waits more than ten seconds for its threads.
+    """
     java = JAVA_MEASURED if fully_compiled else JAVA
     classpath = java_classpath()
     namesrv_port = free_base(_PORTS, lambda base: range(base, base + 5))
@@ -165,21 +174,22 @@ def java_broker(
             ("org.apache.rocketmq.broker.BrokerStartup", "broker.conf", broker_port),
         ):
             command = [*java, f"-Duser.home={folder}", "-cp", classpath, main, "-c", str(folder / file)]
-            stack.enter_context(_running(command, folder / f"{file}.log", port))
+            stack.enter_context(
+                _running(command, folder / f"{file}.log", port, end if port == broker_port else signal.SIGKILL)
+            )
         yield f"127.0.0.1:{namesrv_port}", f"127.0.0.1:{broker_port}"
 
 
 @contextlib.contextmanager
-def _running(command: list[str], log: Path, port: int) -> Iterator[None]:
+def _running(command: list[str], log: Path, port: int, end: signal.Signals) -> Iterator[None]:
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=os.environ | _java_home())
     try:
         _wait_for_port(process, port, log)
         yield
     finally:
-        # On SIGTERM, Apache's broker waits more than ten seconds for its threads. Nothing reads its files afterwards.
-        process.kill()
-        process.wait()
+        process.send_signal(end)
+        process.wait(60)
 
 
 def _wait_for_port(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
