@@ -190,6 +190,9 @@ def spark_settings(
         # The JVM holds whole partitions of a result until Python has read them.
         "spark.sql.execution.arrow.compression.codec": "zstd",
         "spark.sql.python.filterPushdown.enabled": "true",
+        # Otherwise each call of PySpark's API first tells the JVM the line of Python that makes it, for error messages.
+        # That takes half of the calls that build a report. Tracebacks name the line anyway.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         # Otherwise Spark makes a folder in the current directory.
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "gantry-spark-warehouse"),
     }
