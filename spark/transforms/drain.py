@@ -27,9 +27,6 @@ Tests measure how often the true end lies within the interval: docs/internals/la
 
 from typing import Final
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as fn
-
 from spark.transforms.lagsettings import LagSettings
 from spark.transforms.sqltext import Sql, choose
 
@@ -48,12 +45,13 @@ _NEIGHBOURS: Final = (
 )
 
 
-def with_drain(levels: DataFrame, settings: LagSettings) -> DataFrame:
-    """Add drain_eta_s, drain_eta_low_s and drain_eta_high_s.
+def drain_steps(settings: LagSettings) -> list[dict[str, Sql]]:
+    """Return the columns drain_eta_s, drain_eta_low_s and drain_eta_high_s, and those that lead to them, in steps.
+
+    A step needs the columns of the steps before it. The first one needs lag_messages and stands_queues, and the sums of
+    net_rate, net_quarters, step_messages, intervals and forecast_s from `queue_rates`.
 
     Args:
-        levels: A frame with lag_messages and stands_queues, and with the sums of net_rate, net_quarters, step_messages,
-            intervals and forecast_s from `queue_rates`.
         settings: The thresholds.
     """
     is_draining = "lag_messages > 0 AND stands_queues = 0 AND net_rate > 0"
@@ -67,36 +65,32 @@ def with_drain(levels: DataFrame, settings: LagSettings) -> DataFrame:
     of_intervals = "ceil(size(net_quarters) / nullif(intervals, 0))"
     unbiased = "size(stretches) / greatest(size(stretches) - 3, 1)"
     long_run = f"{quarter_s} * stretch * (variance + 2 * greatest(covariance, double(0))) * {unbiased}"
-    steps = (
+    root = "(b + sqrt(greatest(b * b - 4 * a * c, double(0))))"
+    return [
         {
             "drain_eta_s": choose((is_draining, Sql("lag_messages / net_rate"))),
-            "stretch": f"int(greatest(1, {of_time}, {of_intervals}))",
+            "stretch": Sql(f"int(greatest(1, {of_time}, {of_intervals}))"),
         },
-        {"parts": _PARTS},
-        {"stretches": f"transform(filter(parts, part -> size(part) * 2 >= stretch), part -> {_MEAN})"},
+        {"parts": Sql(_PARTS)},
+        {"stretches": Sql(f"transform(filter(parts, part -> size(part) * 2 >= stretch), part -> {_MEAN})")},
         {"deviations": choose((has_spread, Sql(f"transform(stretches, {_DEVIATION})")))},
         {
-            "variance": f"{_sum('transform(deviations, one -> one * one)')} / (size(deviations) - 1)",
-            "covariance": f"{_sum(_NEIGHBOURS)} / (size(deviations) - 1)",
-            "measured_s": f"nullif(size(flatten(parts)) * {quarter_s}, double(0))",
-            "k2": f"power(double('{z}') * (1 + double('{(z * z + 1) / 4}') / {freedom}), 2)",
-            "q": f"power(step_messages, 2) * double('{STEP_VARIANCE}')",
+            "variance": Sql(f"{_sum('transform(deviations, one -> one * one)')} / (size(deviations) - 1)"),
+            "covariance": Sql(f"{_sum(_NEIGHBOURS)} / (size(deviations) - 1)"),
+            "measured_s": Sql(f"nullif(size(flatten(parts)) * {quarter_s}, double(0))"),
+            "k2": Sql(f"power(double('{z}') * (1 + double('{(z * z + 1) / 4}') / {freedom}), 2)"),
+            "q": Sql(f"power(step_messages, 2) * double('{STEP_VARIANCE}')"),
         },
-        {"d": long_run},
         {
-            "a": "net_rate * net_rate - k2 * d / measured_s",
-            "b": "2 * lag_messages * net_rate + k2 * d",
-            "c": "power(lag_messages, 2) - k2 * q",
+            "a": Sql(f"net_rate * net_rate - k2 * ({long_run}) / measured_s"),
+            "b": Sql(f"2 * lag_messages * net_rate + k2 * ({long_run})"),
+            "c": Sql("power(lag_messages, 2) - k2 * q"),
         },
-        {"root": "b + sqrt(greatest(b * b - 4 * a * c, double(0)))"},
         {
-            "drain_eta_low_s": choose(("c > 0", Sql("2 * c / root")), ("c <= 0", Sql("double(0)"))),
-            "drain_eta_high_s": choose(("a > 0", Sql("root / (2 * a)"))),
+            "drain_eta_low_s": choose(("c > 0", Sql(f"2 * c / {root}")), ("c <= 0", Sql("double(0)"))),
+            "drain_eta_high_s": choose(("a > 0", Sql(f"{root} / (2 * a)"))),
         },
-    )
-    for added in steps:
-        levels = levels.select("*", *[fn.expr(f"{value} AS {name}") for name, value in added.items()])
-    return levels
+    ]
 
 
 def _sum(array: str) -> Sql:

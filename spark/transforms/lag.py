@@ -8,12 +8,13 @@ Definitions, formulas, the order of verdicts: docs/internals/lag.md.
 """
 
 from datetime import datetime
+from itertools import zip_longest
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
-from spark.transforms.drain import with_drain
+from spark.transforms.drain import drain_steps
 from spark.transforms.evidence import evidence
 from spark.transforms.lagsettings import LagSettings
 from spark.transforms.lagtexts import cause, next_step
@@ -101,29 +102,30 @@ def lag_report(
     survey = survey.withColumns(missing) if missing else survey
     rates = queue_rates(samples, survey, as_of=as_of, since=since, settings=settings)
     queues = queue_lag(survey, rates, as_of=as_of, settings=settings)
-    judged = (
-        _against_objectives(with_drain(_skewed(_levels(queues, settings)), settings))
-        .withColumn("flags", flags(settings))
-        .withColumn("found", found())
-        .withColumn("verdict", verdict())
-        .withColumn("evidence", evidence(settings))
-    )
-    computed = {"top_tags": _top_tags(settings.top_tags_max), "cause": cause(), "next_step": next_step()}
+    judging: list[dict[str, Column]] = [
+        {**_skewed(), **_against_objectives()},
+        {"flags": flags(settings)},
+        {"found": found()},
+        {"verdict": verdict()},
+    ]
+    draining = [{name: fn.expr(text) for name, text in step.items()} for step in drain_steps(settings)]
+    judged = _levels(queues, settings)
+    # Spark analyses the plan at each step, so both run at once: neither needs a column of the other.
+    for one, other in zip_longest(judging, draining):
+        judged = judged.withColumns({**(one or {}), **(other or {})})
+    computed = {
+        "top_tags": _top_tags(settings.top_tags_max),
+        "cause": cause(),
+        "next_step": next_step(),
+        "evidence": evidence(settings),
+    }
     return judged.select(*[computed[name].alias(name) if name in computed else name for name in LAG_REPORT_COLUMNS])
 
 
 def _levels(queues: DataFrame, settings: LagSettings) -> DataFrame:
     """Sum each queue's row for itself and for its topic. If a sum needs all rows, one unknown makes it null."""
-    is_queue = fn.col("level") == QUEUE_LEVEL
-    both = (
-        _without_late(
-            queues.withColumn("place", fn.struct("broker", "queue_id")).withColumn(
-                "level", fn.explode(fn.array(fn.lit(QUEUE_LEVEL), fn.lit(TOPIC_LEVEL)))
-            )
-        )
-        .withColumn("broker", fn.when(is_queue, fn.col("broker")))
-        .withColumn("queue_id", fn.when(is_queue, fn.col("queue_id")))
-    )
+    levels = fn.explode(fn.array(fn.lit(QUEUE_LEVEL), fn.lit(TOPIC_LEVEL)))
+    both = _at_level(queues.withColumns({"place": fn.struct("broker", "queue_id"), "level": levels}))
     return both.groupBy("level", "group", "topic", "broker", "queue_id").agg(
         fn.count(fn.lit(1)).alias("queues"),
         fn.coalesce(fn.max(fn.when(~fn.col("is_late"), fn.col("as_of"))), fn.max("as_of")).alias("as_of"),
@@ -156,8 +158,12 @@ def _levels(queues: DataFrame, settings: LagSettings) -> DataFrame:
     )
 
 
-def _without_late(both: DataFrame) -> DataFrame:
-    """Leave numbers of late brokers out of their topics' rows, because they belong to another moment."""
+def _at_level(both: DataFrame) -> DataFrame:
+    """Remove broker and queue_id at level "topic", and there the numbers of late brokers.
+
+    Late numbers belong to another moment than the others.
+    """
+    is_queue = fn.col("level") == QUEUE_LEVEL
     late = (fn.col("level") == TOPIC_LEVEL) & fn.col("is_late")
     why = fn.concat(
         fn.lit("broker "),
@@ -170,6 +176,7 @@ def _without_late(both: DataFrame) -> DataFrame:
     names = ("lag_messages", "lag_seconds", *rates, "retention_left_s")
     return both.withColumns(
         {
+            **{name: fn.when(is_queue, fn.col(name)) for name in ("broker", "queue_id")},
             **{name: fn.when(~late, fn.col(name)) for name in names},
             "unknown": fn.when(late, why).otherwise(fn.col("unknown")),
         }
@@ -249,22 +256,20 @@ def _maxima() -> list[Column]:
     ]
 
 
-def _skewed(levels: DataFrame) -> DataFrame:
-    """Add retention_left_s, skew and hot_share, and remove unknown values from net_rates."""
+def _skewed() -> dict[str, Column]:
+    """Return retention_left_s, skew and hot_share, and net_rates without unknown values."""
     mean = fn.col("topic_lag") / fn.col("topic_queues")
     topic_lag, largest = fn.col("topic_lag"), fn.col("lag_messages_max")
-    return levels.withColumns(
-        {
-            "net_rates": fn.filter("net_rates", lambda rate: rate.isNotNull()),
-            "retention_left_s": fn.col("retention.retention_left_s"),
-            "skew": fn.when(topic_lag > 0, largest / mean),
-            "hot_share": fn.when(topic_lag > 0, largest / topic_lag),
-        }
-    )
+    return {
+        "net_rates": fn.filter("net_rates", lambda rate: rate.isNotNull()),
+        "retention_left_s": fn.col("retention.retention_left_s"),
+        "skew": fn.when(topic_lag > 0, largest / mean),
+        "hot_share": fn.when(topic_lag > 0, largest / topic_lag),
+    }
 
 
-def _against_objectives(levels: DataFrame) -> DataFrame:
-    """Compare with the group's objective. The limit of messages holds for a topic, that of seconds for each queue, too.
+def _against_objectives() -> dict[str, Column]:
+    """Return the comparison with the group's objective. The limit of messages holds for a topic, that of seconds for each queue, too.
 
     If a part of a topic is unknown, the known part alone may be over the objective.
     """
@@ -272,14 +277,12 @@ def _against_objectives(levels: DataFrame) -> DataFrame:
     seconds = fn.coalesce("lag_seconds", "known_lag_seconds")
     messages = fn.when(fn.col("level") == TOPIC_LEVEL, fn.coalesce("lag_messages", "known_lag_messages"))
     over = {"seconds": seconds > fn.col("max_lag_seconds"), "messages": messages > fn.col("max_lag_messages")}
-    return levels.withColumns(
-        {
-            "over_seconds": fn.ceil(seconds),
-            "over_messages": messages,
-            "is_ignored": fn.coalesce("is_ignored", fn.lit(False)),
-            **{f"is_over_{name}": fn.coalesce(waits & condition, fn.lit(False)) for name, condition in over.items()},
-        }
-    )
+    return {
+        "over_seconds": fn.ceil(seconds),
+        "over_messages": messages,
+        "is_ignored": fn.coalesce("is_ignored", fn.lit(False)),
+        **{f"is_over_{name}": fn.coalesce(waits & condition, fn.lit(False)) for name, condition in over.items()},
+    }
 
 
 def _top_tags(count: int) -> Column:

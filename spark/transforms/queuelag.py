@@ -7,7 +7,7 @@ never committed, and even if the first unconsumed message could not be looked up
 from datetime import datetime
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as fn
 
 from gantry.model.names import RETRY_PREFIX
@@ -28,14 +28,16 @@ def queue_lag(survey: DataFrame, rates: DataFrame, *, as_of: datetime | Column, 
         as_of: The time of rows whose broker gave no numbers: a time with a time zone, or a column of the survey.
         settings: The thresholds.
     """
-    joined = survey.withColumn("as_of", fn.coalesce("read_at", fn.lit(as_of))).join(
-        rates, on=list(QUEUE_KEYS), how="left"
-    )
-    return _flags(_add_neighbourhood(_ages(_numbers(joined), settings), settings), settings)
+    joined = survey.join(rates, on=list(QUEUE_KEYS), how="left")
+    # Spark analyses the plan at each step. So a step adds all columns that don't need each other.
+    numbers = joined.withColumns({"as_of": fn.coalesce("read_at", fn.lit(as_of)), **_numbers()})
+    clocks = numbers.withColumns(_clocks(settings))
+    ages = clocks.withColumns(_ages(settings))
+    return _flags(ages.withColumns({"unknown": _unknown(), **_neighbourhood()}), settings)
 
 
-def _numbers(joined: DataFrame) -> DataFrame:
-    """Add lag_messages, trimmed, has_head, never_committed."""
+def _numbers() -> dict[str, Column]:
+    """Return lag_messages, trimmed, has_head, never_committed."""
     low, high, committed = fn.col("min_offset"), fn.col("max_offset"), fn.col("committed_offset")
     is_empty = low == high
     lag = (
@@ -46,51 +48,57 @@ def _numbers(joined: DataFrame) -> DataFrame:
         .cast("long")
     )
     head = (
-        fn.when(fn.col("lag_messages") == 0, fn.lit(False))
-        .when(fn.col("lag_messages").isNull(), fn.lit(None))
+        fn.when(lag == 0, fn.lit(False))
+        .when(lag.isNull(), fn.lit(None))
         .when(fn.col("head_error").isNull(), fn.col("first_offset").isNotNull())
     )
     never = low.isNotNull() & high.isNotNull() & committed.isNull() & ~is_empty
-    return joined.withColumns(
-        {
-            "lag_messages": lag,
-            "trimmed": fn.when(committed < low, low - committed).otherwise(fn.lit(0)),
-            "never_committed": _is_true(never),
-        }
-    ).withColumn("has_head", head)
+    return {
+        "lag_messages": lag,
+        "trimmed": fn.when(committed < low, low - committed).otherwise(fn.lit(0)),
+        "never_committed": _is_true(never),
+        "has_head": head,
+    }
 
 
-def _ages(queues: DataFrame, settings: LagSettings) -> DataFrame:
-    """Add lag_seconds, retention_left_s, is_broker_clock, broker_now and unknown.
+def _clocks(settings: LagSettings) -> dict[str, Column]:
+    """Return is_broker_clock, broker_now, is_retry and late_s.
 
     Store times come from the broker's clock, `as_of` from the reader's. If the clocks differ, the broker's clock is
-    used for both.
+    used for both. `late_s` is the time from the answer of the topic's first broker to that of this broker.
     """
     as_of_us, stored_us = fn.unix_micros("as_of"), fn.unix_micros("first_stored_at")
     skew_us = fn.col("clock_skew_ms") * 1_000
     is_off = fn.abs(skew_us) > settings.clock_skew_max_s * SECOND_US
     is_broker_clock = fn.coalesce(is_off | ((stored_us > as_of_us) & skew_us.isNotNull()), fn.lit(False))
-    broker_us = as_of_us + skew_us
-    now_us = fn.when(fn.col("is_broker_clock"), broker_us).otherwise(as_of_us)
+    read_us = fn.unix_micros("read_at")
+    return {
+        "is_broker_clock": fn.col("has_head") & is_broker_clock,
+        "broker_now": fn.timestamp_micros(as_of_us + skew_us),
+        "is_retry": fn.col("topic") == fn.concat(fn.lit(RETRY_PREFIX), fn.col("group")),
+        "late_s": (read_us - fn.min(read_us).over(_all("group", "topic"))) / SECOND_US,
+    }
+
+
+def _ages(settings: LagSettings) -> dict[str, Column]:
+    """Return lag_seconds, oldest_unconsumed_at, retention_left_s and is_late.
+
+    `is_late` is whether the broker answered too late to add its numbers to the others.
+    """
+    stored_us = fn.unix_micros("first_stored_at")
+    now_us = fn.unix_micros(fn.when(fn.col("is_broker_clock"), fn.col("broker_now")).otherwise(fn.col("as_of")))
     # By the broker's clock no message is stored later, except within the ms that its answer took.
     age_us = fn.when(stored_us <= now_us, now_us - stored_us).when(
         fn.col("is_broker_clock") & (stored_us > now_us), fn.lit(0)
     )
-    lag_seconds = fn.when(~fn.col("has_head"), fn.lit(0.0)).when(fn.col("has_head"), age_us / SECOND_US)
     left_us = fn.unix_micros("expires_at") - now_us
     left = fn.when(left_us < 0, fn.lit(0.0)).otherwise(left_us / SECOND_US)
-    return (
-        queues.withColumn("is_broker_clock", fn.col("has_head") & is_broker_clock)
-        .withColumn("broker_now", fn.timestamp_micros(broker_us))
-        .withColumns(
-            {
-                "lag_seconds": lag_seconds,
-                "oldest_unconsumed_at": fn.when(fn.col("has_head"), fn.col("first_stored_at")),
-                "retention_left_s": fn.when(fn.col("has_head"), left),
-            }
-        )
-        .withColumn("unknown", _unknown())
-    )
+    return {
+        "lag_seconds": fn.when(~fn.col("has_head"), fn.lit(0.0)).when(fn.col("has_head"), age_us / SECOND_US),
+        "oldest_unconsumed_at": fn.when(fn.col("has_head"), fn.col("first_stored_at")),
+        "retention_left_s": fn.when(fn.col("has_head"), left),
+        "is_late": _is_true(fn.col("late_s") > settings.late_s),
+    }
 
 
 def _unknown() -> Column:
@@ -121,46 +129,37 @@ def _unknown() -> Column:
     )
 
 
-def _add_neighbourhood(queues: DataFrame, settings: LagSettings) -> DataFrame:
-    """Add columns from the topic's other queues and the group's other topics.
-
-    `late_s` is the time from the answer of the topic's first broker to that of this broker. `is_late` is whether it is
-    too long to add this broker's numbers to the others.
-    """
-    of_group = Window.partitionBy("group").rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    of_topic = Window.partitionBy("group", "topic").rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+def _neighbourhood() -> dict[str, Column]:
+    """Return columns from the topic's other queues and the group's other topics."""
+    of_group, of_topic = _all("group"), _all("group", "topic")
     is_retry = fn.col("is_retry")
     rows = fn.count(fn.lit(1)).over(of_topic)
-    late_s = (fn.unix_micros("read_at") - fn.min(fn.unix_micros("read_at")).over(of_topic)) / SECOND_US
     is_whole = (fn.count("lag_messages").over(of_topic) == rows) & ~fn.max("is_late").over(of_topic)
+    return {
+        "has_committed": fn.max(fn.col("committed_offset").isNotNull()).over(of_group),
+        "has_consumed": fn.max(fn.col("committed_offset") > 0).over(of_group),
+        "topic_advanced_s": fn.min("advanced_s").over(of_topic),
+        "retry_messages": fn.sum(fn.when(is_retry, fn.col("in_messages"))).over(of_group),
+        "retry_rate": fn.sum(fn.when(is_retry, fn.col("in_rate"))).over(of_group),
+        "consumed_rate": fn.sum(fn.when(~is_retry, fn.col("out_rate"))).over(of_group),
+        "topic_queues": rows,
+        "topic_lag": fn.when(is_whole, fn.sum("lag_messages").over(of_topic)),
+    }
+
+
+def _all(*keys: str) -> WindowSpec:
+    """Return all rows with the same keys."""
+    return Window.partitionBy(*keys).rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+
+
+def _flags(queues: DataFrame, settings: LagSettings) -> DataFrame:
+    """Add was_consumed, and the flags for a verdict in this queue alone. Each flag is true or false, never null."""
     # A client that creates a group may commit 0. A larger offset means that messages were consumed.
     was_consumed = (
         fn.when(fn.col("ever_seen") | fn.col("has_consumed"), fn.lit(True))
         .when(~fn.col("ever_seen"), fn.lit(False))
         .when(fn.col("has_committed"), fn.lit(True))
     )
-    return (
-        queues.withColumn("late_s", late_s)
-        .withColumn("is_late", _is_true(fn.col("late_s") > settings.late_s))
-        .withColumn("is_retry", fn.col("topic") == fn.concat(fn.lit(RETRY_PREFIX), fn.col("group")))
-        .withColumns(
-            {
-                "has_committed": fn.max(fn.col("committed_offset").isNotNull()).over(of_group),
-                "has_consumed": fn.max(fn.col("committed_offset") > 0).over(of_group),
-                "topic_advanced_s": fn.min("advanced_s").over(of_topic),
-                "retry_messages": fn.sum(fn.when(is_retry, fn.col("in_messages"))).over(of_group),
-                "retry_rate": fn.sum(fn.when(is_retry, fn.col("in_rate"))).over(of_group),
-                "consumed_rate": fn.sum(fn.when(~is_retry, fn.col("out_rate"))).over(of_group),
-                "topic_queues": rows,
-                "topic_lag": fn.when(is_whole, fn.sum("lag_messages").over(of_topic)),
-            }
-        )
-        .withColumn("was_consumed", was_consumed)
-    )
-
-
-def _flags(queues: DataFrame, settings: LagSettings) -> DataFrame:
-    """Add the flags that speak for a verdict in this queue alone. Each flag is true or false, never null."""
     has_head = _is_true(fn.col("has_head"))
     stalled = (
         has_head
@@ -185,12 +184,14 @@ def _flags(queues: DataFrame, settings: LagSettings) -> DataFrame:
                 "is_unserved": _is_true(unserved),
                 "is_stalled": _is_true(stalled),
                 "is_rewound": _is_true(rewound),
+                "was_consumed": was_consumed,
             }
         )
-        .withColumn("stands", stands)
-        .withColumn(
-            "through_s",
-            fn.when(~fn.col("stands") & (fn.col("out_rate") > 0), fn.col("lag_messages") / fn.col("out_rate")),
+        .withColumns(
+            {
+                "stands": stands,
+                "through_s": fn.when(~stands & (fn.col("out_rate") > 0), fn.col("lag_messages") / fn.col("out_rate")),
+            }
         )
         .withColumn(
             "is_at_risk",

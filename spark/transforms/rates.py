@@ -152,7 +152,7 @@ def _readings(
     as well, as the state at the beginning.
     """
     moments = [_micros(as_of).alias("as_of_us"), _micros(since).alias("since_us")]
-    sampled = samples.where(fn.col("group").isNotNull() & fn.col("max_offset").isNotNull()).select(
+    sampled = samples.select(
         *QUEUE_KEYS,
         fn.unix_micros("sampled_at").alias("at_us"),
         fn.unix_micros("looked_at").alias("looked_us"),
@@ -164,7 +164,7 @@ def _readings(
         "is_served",
         *moments,
     )
-    own = survey.where(fn.col("max_offset").isNotNull() & fn.col("read_at").isNotNull()).select(
+    own = survey.select(
         *QUEUE_KEYS,
         fn.unix_micros("read_at").alias("at_us"),
         (fn.unix_micros("looked_at") if "looked_at" in survey.columns else fn.lit(None).cast("long")).alias(
@@ -178,18 +178,27 @@ def _readings(
         fn.lit(None).cast("boolean").alias("is_served"),
         *moments,
     )
-    following = Window.partitionBy(*QUEUE_KEYS).orderBy("at_us", "is_own").rowsBetween(1, 1)
     read_us = fn.max(fn.when(fn.col("is_own"), fn.col("at_us"))).over(_of_queue())
-    begin_us = fn.col("end_us") - round(settings.window_s * SECOND_US)
+    state = fn.struct("at_us", "min_offset", "max_offset", "committed_offset")
+    neighbours = {"next_us": fn.lead("at_us").over(_in_order(1)), "last": fn.lag(state).over(_in_order(-1))}
     first_us = fn.col("end_us") - round(max(settings.events_s, settings.window_s) * SECOND_US)
     first_us = fn.least(first_us, "since_us")
-    is_within = (fn.col("at_us") >= first_us) | (fn.col("next_us") > first_us)
+    # Readings after the end, and those before the one that is the state at the beginning, don't exist for the others.
+    following = fn.when(fn.col("next_us") <= fn.col("end_us"), fn.col("next_us"))
+    last = fn.when((fn.col("at_us") > first_us) | (fn.col("last.at_us") >= first_us), fn.col("last"))
+    is_within = (fn.col("at_us") >= first_us) | (following > first_us)
     return (
         sampled.unionByName(own)
-        .withColumn("end_us", fn.coalesce(read_us, "as_of_us"))
-        .where(fn.col("at_us") <= fn.col("end_us"))
-        .withColumns({"begin_us": begin_us, "next_us": fn.lead("at_us").over(following)})
-        .where(is_within)
+        .where("`group` IS NOT NULL AND max_offset IS NOT NULL AND at_us IS NOT NULL")
+        .withColumns({"end_us": fn.coalesce(read_us, "as_of_us"), **neighbours})
+        .where((fn.col("at_us") <= fn.col("end_us")) & is_within)
+        .withColumns(
+            {
+                "begin_us": fn.col("end_us") - round(settings.window_s * SECOND_US),
+                "next_us": following,
+                "last": last,
+            }
+        )
     )
 
 
@@ -205,44 +214,39 @@ def _intervals(readings: DataFrame, settings: LagSettings) -> DataFrame:
     The interval is [from_us, at_us]. Until still_us nothing moved in it, because a look between the readings found no
     change.
     """
-    before = Window.partitionBy(*QUEUE_KEYS).orderBy("at_us", "is_own").rowsBetween(-1, -1)
-    last = fn.lag(fn.struct("at_us", "min_offset", "max_offset", "committed_offset")).over(before)
     at, last_at, looked = fn.col("at_us"), fn.col("last.at_us"), fn.col("looked_us")
     committed, last_committed = fn.col("committed_offset"), fn.col("last.committed_offset")
     has_stood = (looked > last_at) & (looked < at) & (looked - last_at <= GAP_MAX_S * SECOND_US)
+    still = fn.when(has_stood, looked).otherwise(last_at)
+    # A time of standstill before the window does not belong to the interval.
+    begun = fn.when(last_at.isNotNull(), fn.greatest(last_at, fn.least(fn.col("begin_us"), still)))
     is_recreated = (fn.col("max_offset") < fn.col("last.max_offset")) | (
         fn.col("min_offset") < fn.col("last.min_offset")
     )
-    is_back = ~fn.col("is_recreated") & (committed < last_committed)
+    is_recreated = fn.coalesce(is_recreated, fn.lit(False))
+    is_back = fn.coalesce(~is_recreated & (committed < last_committed), fn.lit(False))
+    is_sound = fn.col("last").isNotNull() & ~fn.col("is_recreated") & ~fn.col("is_back")
     is_long_enough = fn.when(fn.col("is_own"), fn.col("length_us") >= settings.reading_gap_min_s * SECOND_US).otherwise(
         fn.col("length_us") > 0
     )
-    is_sound = fn.col("last").isNotNull() & ~fn.col("is_recreated") & ~fn.col("is_back")
     counts = is_sound & is_long_enough & (at > fn.col("begin_us"))
+    # A sample may not know whether clients were connected. Then the report's knowledge about the present is used.
+    is_unserved = fn.coalesce(~fn.col("is_served"), fn.max("clients").over(_of_queue()) == 0, fn.lit(False))
     intervals = (
-        readings.withColumn("last", last)
-        .withColumn("still_us", fn.when(has_stood, looked).otherwise(last_at))
-        # A time of standstill before the window does not belong to the interval.
-        .withColumn("from_us", fn.when(last_at.isNotNull(), fn.greatest(last_at, fn.least("begin_us", "still_us"))))
+        readings.withColumns({"still_us": still, "from_us": begun, "is_recreated": is_recreated, "is_back": is_back})
         .withColumns(
             {
                 "still_us": fn.greatest("still_us", "from_us"),
                 "length_us": at - fn.col("from_us"),
                 "first_us": fn.when(at > fn.col("begin_us"), fn.coalesce("from_us", at)),
-                "is_recreated": fn.coalesce(is_recreated, fn.lit(False)),
                 "is_advanced": committed > last_committed,
                 "is_changed": fn.col("last").isNotNull() & ~committed.eqNullSafe(last_committed),
+                "grown": fn.when(is_sound, committed - last_committed),
+                "is_unserved": is_unserved,
             }
         )
-        .withColumn("is_back", fn.coalesce(is_back, fn.lit(False)))
-        .withColumns({"counts": counts, "grown": fn.when(is_sound, committed - last_committed)})
-        .withColumn("consumed", _consumed())
-        # A sample may not know whether clients were connected. Then the report's knowledge about the present is used.
-        .withColumn(
-            "is_unserved", fn.coalesce(~fn.col("is_served"), fn.max("clients").over(_of_queue()) == 0, fn.lit(False))
-        )
-        .withColumn("is_jump", _is_jump(settings))
-        .withColumn("consumed", fn.when(fn.col("is_jump"), fn.lit(0).cast("long")).otherwise(fn.col("consumed")))
+        .withColumns({"counts": counts, "consumed": _consumed()})
+        .withColumn("consumed", fn.when(_is_jump(settings), fn.lit(0).cast("long")).otherwise(fn.col("consumed")))
         .withColumns(
             {
                 "in_messages": fn.when(fn.col("counts"), fn.col("max_offset") - fn.col("last.max_offset")),
@@ -265,11 +269,15 @@ def _quarters(intervals: DataFrame, settings: LagSettings) -> DataFrame:
         # A consumer that takes over a queue repeats a few messages.
         | (fn.col("back_messages") >= settings.rewind_messages_min)
     )
-    return (
-        intervals.withColumn("move_us", fn.max(fn.when(is_move, fn.col("at_us"))).over(whole))
-        .withColumn("start_us", fn.greatest(fn.min("first_us").over(whole), "move_us"))
-        .withColumn("quarter_us", (fn.max("end_us").over(whole) - fn.col("start_us")) / (4 * settings.pieces))
-    )
+    move_us = fn.max(fn.when(is_move, fn.col("at_us"))).over(whole)
+    start_us = fn.greatest(fn.min("first_us").over(whole), move_us)
+    quarter_us = (fn.max("end_us").over(whole) - start_us) / (4 * settings.pieces)
+    return intervals.withColumns({"move_us": move_us, "start_us": start_us, "quarter_us": quarter_us})
+
+
+def _in_order(place: int) -> WindowSpec:
+    """Return the reading of the same queue that comes `place` readings later."""
+    return Window.partitionBy(*QUEUE_KEYS).orderBy("at_us", "is_own").rowsBetween(place, place)
 
 
 def _of_queue() -> WindowSpec:
