@@ -25,11 +25,13 @@ from pyspark import SparkFiles
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from spark.master import is_local_master
+from gantry.runtime.environment import process_environment
+from spark.master import UNDER_SUBMIT, is_local_master
 
 ADAPTIVE: Final = "spark.sql.adaptive.enabled"
 WHOLE_STAGE: Final = "spark.sql.codegen.wholeStage"
 CODE_FACTORY: Final = "spark.sql.codegen.factoryMode"
+PARTITIONS: Final = "spark.sql.shuffle.partitions"
 WHOLE_QUERY_ROWS_MAX: Final = 200_000
 """Up to this number of rows, Spark plans the whole query at once. Planning stage by stage, by the size of the previous
 stage's result, takes half a second of a small report, and pays off only if joins and partitions are large."""
@@ -37,6 +39,9 @@ INTERPRETED_ROWS_MAX: Final = 8_000
 """Up to this number of rows, Spark interprets expressions. Generating and compiling code for a report takes three
 seconds of processor time of a new JVM. Even in later runs, which find the code compiled, it is not faster below this
 number."""
+ONE_TASK_ROWS_MAX: Final = 2_000
+"""Up to this number of rows, one task does each stage. A further task reads the plan once more, which takes longer than
+its share of the rows."""
 ROW_GROUP_ROWS: Final = 128 * 1_024
 """The number of rows that one task reads from a file."""
 
@@ -86,8 +91,13 @@ def fed_frame(
 
 def plan_as_usual(spark: SparkSession) -> None:
     """Reset the session settings that `fed_frame` has changed."""
-    for setting in (ADAPTIVE, WHOLE_STAGE, CODE_FACTORY):
-        spark.conf.unset(setting)
+    configured = spark.sparkContext.getConf()
+    for setting in (ADAPTIVE, WHOLE_STAGE, CODE_FACTORY, PARTITIONS):
+        value = configured.get(setting)
+        if value is None:
+            spark.conf.unset(setting)
+        else:
+            spark.conf.set(setting, value)
 
 
 def _plan_for(spark: SparkSession, rows: int) -> None:
@@ -103,6 +113,11 @@ def _plan_for(spark: SparkSession, rows: int) -> None:
         # wins.
         if not configured.contains(setting):
             spark.conf.set(setting, value)
+    usual = configured.get(PARTITIONS)
+    # In local mode, Gantry itself sets it when a session starts, unless there is spark-submit.
+    is_ours = is_local_master(spark.sparkContext.master or "") and UNDER_SUBMIT not in process_environment()
+    if usual is not None and is_ours:
+        spark.conf.set(PARTITIONS, "1" if rows <= ONE_TASK_ROWS_MAX else usual)
 
 
 def _replace(folder: Path, table: pa.Table, feed: str) -> None:

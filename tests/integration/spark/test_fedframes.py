@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from spark import fedframes
-from spark.fedframes import ADAPTIVE, CODE_FACTORY, WHOLE_STAGE, fed_frame, plan_as_usual
+from spark.fedframes import ADAPTIVE, CODE_FACTORY, PARTITIONS, WHOLE_STAGE, fed_frame, plan_as_usual
 from spark.jobs import lag_report as job
 from spark.objectives import ALL_TOPICS, Objective
 from spark.transforms.lag import lag_report
@@ -100,16 +100,23 @@ def test_a_failed_run_leaves_nothing_to_the_next_one(spark: SparkSession, built)
 def test_rows_are_the_same_however_many_spark_plans_for(
     spark: SparkSession, built, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = (ADAPTIVE, WHOLE_STAGE, CODE_FACTORY)
+    settings = (ADAPTIVE, WHOLE_STAGE, CODE_FACTORY, PARTITIONS)
+    partitions = spark.conf.get(PARTITIONS)
+    assert partitions != "1"
     usual = [spark.conf.get(name) for name in settings]
     assert built("fed", "1", {"a": 1, "b": 2}, {"a": 10}) == {"a": 11, "b": 2}
-    assert [spark.conf.get(name) for name in settings] == ["false", "false", "NO_CODEGEN"]
+    assert [spark.conf.get(name) for name in settings] == ["false", "false", "NO_CODEGEN", "1"]
     monkeypatch.setattr(fedframes, "INTERPRETED_ROWS_MAX", 2)
     assert built("fed", "2", {"a": 1, "b": 2}, {"a": 10}) == {"a": 11, "b": 2}
-    assert [spark.conf.get(name) for name in settings] == ["false", "true", "FALLBACK"]
+    assert [spark.conf.get(name) for name in settings] == ["false", "true", "FALLBACK", "1"]
     monkeypatch.setattr(fedframes, "WHOLE_QUERY_ROWS_MAX", 2)
     assert built("fed", "3", {"a": 1, "b": 2}, {"a": 10}) == {"a": 11, "b": 2}
-    assert [spark.conf.get(name) for name in settings] == ["true", "true", "FALLBACK"]
+    assert [spark.conf.get(name) for name in settings] == ["true", "true", "FALLBACK", "1"]
+    monkeypatch.setattr(fedframes, "ONE_TASK_ROWS_MAX", 2)
+    assert built("fed", "4", {"a": 1, "b": 2}, {"a": 10}) == {"a": 11, "b": 2}
+    assert [spark.conf.get(name) for name in settings] == ["true", "true", "FALLBACK", partitions]
+    monkeypatch.undo()
+    assert built("fed", "5", {"a": 1, "b": 2}, {"a": 10}) == {"a": 11, "b": 2}
     plan_as_usual(spark)
     assert [spark.conf.get(name) for name in settings] == usual
 
