@@ -12,8 +12,7 @@ Theory of operation. One task does everything in turn, about ten times a second 
 So progress never runs ahead of what is durable. A crash repeats at most the messages that fired since the last check
 point, and loses none. Work runs in slices that take turns with all other long work (turns.py): a second with 100,000
 messages takes longer than a second, and sends between them wait for one slice. After a start, a message may be read when
-its second is over. It waits in the wheel if its second has not fired, and no later second fires before it is read.
-Otherwise its deletion could come too late.
+its second is over. It waits in the wheel if its second has not fired. Later seconds wait, because its deletion may follow.
 
 Memory: a waiting message has no object. Only the positions of the second that fires are in memory, 8 bytes each.
 
@@ -161,8 +160,7 @@ class Engine:
             await self._save_if_due()
             if waiting.queue_offset == offset or waiting.wheel.changed_count >= CHANGED_SLOTS_MAX:
                 return
-            is_late = waiting.read_second < self._clock.now_ms() // SECOND_MS
-            if is_late and waiting.queue_offset >= self._read_first:
+            if waiting.queue_offset >= self._read_first and waiting.read_second < self._clock.now_ms() // SECOND_MS:
                 return
 
     async def _enqueue_batch(self, found: GetResult) -> bool:
@@ -203,8 +201,7 @@ class Engine:
             self.enqueued += 1
             return True
         topic, is_deletion = message.properties[PropertyName.REAL_TOPIC], _is_deletion(message)
-        now_ms = self._clock.now_ms() // SECOND_MS * SECOND_MS
-        due = due_ms(message)
+        now_ms, due = self._clock.now_ms() // SECOND_MS * SECOND_MS, due_ms(message)
         assert due is not None, "checked by timer_message"
         if due < now_ms and due // SECOND_MS < self._waiting.read_second:
             if not is_deletion:
