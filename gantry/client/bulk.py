@@ -18,6 +18,7 @@ _ALWAYS: Final = frozenset(
         RequestCode.SEND_BATCH_MESSAGE,
         RequestCode.PULL_MESSAGE,
         RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.POP_MESSAGE,
         RequestCode.QUERY_MESSAGE,
         RequestCode.VIEW_MESSAGE_BY_ID,
     }

@@ -19,6 +19,8 @@ PROPERTIES_BYTES_MAX: Final = 32_767
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 LMQ_PREFIX: Final = "%LMQ%"
+POP_RETRY_SEPARATOR_V1: Final = "_"
+POP_RETRY_SEPARATOR_V2: Final = "+"
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 REPLY_TOPIC_SUFFIX: Final = "REPLY_TOPIC"
@@ -34,6 +36,7 @@ SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
 OFFSET_MOVED_EVENT: Final = "OFFSET_MOVED_EVENT"
 CHECKPOINT_TOPIC: Final = "CHECKPOINT_TOPIC"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+REVIVE_TOPIC_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
 
 SYSTEM_TOPICS: Final = frozenset(
     {
@@ -65,6 +68,8 @@ DEFAULT_PRODUCER_GROUP: Final = "DEFAULT_PRODUCER"
 DEFAULT_CONSUMER_GROUP: Final = "DEFAULT_CONSUMER"
 CLIENT_INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 TOOLS_CONSUMER_GROUP: Final = "TOOLS_CONSUMER"
+REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
+"""The group whose committed offsets on the revive topic say which check points are done."""
 
 SYSTEM_GROUPS: Final = frozenset(
     {
@@ -109,6 +114,19 @@ def check_group(name: str, *, field: str = "group") -> None:
 def retry_topic(group: str) -> str:
     """Return the topic in which a broker stores the failed messages of a group for the next retry."""
     return RETRY_PREFIX + group
+
+
+def pop_retry_topic(group: str, topic: str, *, is_v2: bool) -> str:
+    """Return the topic in which a broker stores the popped messages of a topic that a group did not acknowledge.
+
+    With the first spelling (`_`), the names of two pairs of group and topic may be the same.
+    """
+    return f"{RETRY_PREFIX}{group}{POP_RETRY_SEPARATOR_V2 if is_v2 else POP_RETRY_SEPARATOR_V1}{topic}"
+
+
+def revive_topic(cluster: str) -> str:
+    """Return the topic in which a broker stores check points of pops and acknowledgements."""
+    return REVIVE_TOPIC_PREFIX + cluster
 
 
 def dlq_topic(group: str) -> str:

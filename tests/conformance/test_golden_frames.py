@@ -45,6 +45,8 @@ REQUEST_HEADERS: dict[int, type[h.Header]] = {
     205: h.WipeWritePermHeader, 327: h.AddWritePermHeader, 216: h.DeleteTopicInNamesrvHeader,
     217: h.RegisterTopicHeader, 224: h.GetTopicsByClusterHeader, 322: h.QueryDataVersionHeader,
     901: h.GetBrokerMemberGroupHeader, 904: h.BrokerHeartbeatHeader, 326: h.PushReplyHeader,
+    200050: h.PopMessageHeader, 200051: h.AckMessageHeader, 200052: h.PeekMessageHeader,
+    200053: h.ChangeInvisibleTimeHeader, 200054: h.NotificationHeader, 200055: h.PollingInfoHeader,
 }  # fmt: skip
 RESPONSE_HEADERS: dict[int, type[h.Header]] = {
     10: h.SendMessageResponseHeader, 310: h.SendMessageResponseHeader, 320: h.SendMessageResponseHeader,
@@ -54,6 +56,9 @@ RESPONSE_HEADERS: dict[int, type[h.Header]] = {
     32: h.TimestampResponseHeader, 12: h.QueryMessageResponseHeader, 26: h.GetBrokerConfigResponseHeader,
     34: h.HeartbeatResponseHeader, 101: h.GetKvConfigResponseHeader, 103: h.RegisterBrokerResponseHeader,
     205: h.WipeWritePermResponseHeader, 327: h.AddWritePermResponseHeader, 322: h.QueryDataVersionResponseHeader,
+    200050: h.PopMessageResponseHeader, 200052: h.PopMessageResponseHeader,
+    200053: h.ChangeInvisibleTimeResponseHeader, 200054: h.NotificationResponseHeader,
+    200055: h.PollingInfoResponseHeader,
 }  # fmt: skip
 
 Codec = tuple[Callable[[bytes], Any], Callable[[Any], bytes]]
@@ -72,6 +77,9 @@ BODY_CLASSES: dict[tuple[int, str], Any] = {
     (41, "request"): bodies.LockRequest, (41, "response"): bodies.LockedQueues,
     (42, "request"): bodies.LockRequest,
     (43, "response"): bodies.ConsumerOffsetWrapper, (45, "response"): bodies.DelayOffsetWrapper,
+    (200151, "request"): bodies.BatchAckRequest, (400, "request"): bodies.QueryAssignmentRequest,
+    (400, "response"): bodies.QueryAssignmentResponse, (401, "request"): bodies.MessageRequestMode,
+    (402, "response"): bodies.MessageRequestModes,
 }  # fmt: skip
 BODY_CODECS: dict[tuple[int, str], Codec] = {
     **{key: (kind.decode, lambda value: value.encode()) for key, kind in BODY_CLASSES.items()},

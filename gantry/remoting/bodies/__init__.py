@@ -25,6 +25,17 @@ from gantry.remoting.bodies.connections import (
 from gantry.remoting.bodies.heartbeat import CheckClientConfig, ConsumerData, HeartbeatData
 from gantry.remoting.bodies.locks import LockedQueues, LockRequest
 from gantry.remoting.bodies.offsets import ConsumerOffsetWrapper, DelayOffsetWrapper, OffsetsBody
+from gantry.remoting.bodies.pop import (
+    BatchAck,
+    BatchAckRequest,
+    BatchAckResponse,
+    MessageRequestMode,
+    MessageRequestModes,
+    QueryAssignmentRequest,
+    QueryAssignmentResponse,
+    QueueAssignment,
+    RefusedAck,
+)
 from gantry.remoting.bodies.properties import decode_properties_text, encode_properties_text
 from gantry.remoting.bodies.registration import RegisterBrokerBody
 from gantry.remoting.bodies.route import BrokerMemberGroup, ClusterInfo, TopicRouteData
@@ -39,6 +50,9 @@ from gantry.remoting.bodies.stats import (
 from gantry.remoting.bodies.tables import ConsumerIdList, GroupList, KVTable, TopicList
 
 __all__ = [
+    "BatchAck",
+    "BatchAckRequest",
+    "BatchAckResponse",
     "BrokerMemberGroup",
     "BrokerStatsData",
     "BrokerStatsItem",
@@ -58,10 +72,16 @@ __all__ = [
     "KVTable",
     "LockRequest",
     "LockedQueues",
+    "MessageRequestMode",
+    "MessageRequestModes",
     "OffsetWrapper",
     "OffsetsBody",
     "ProcessQueueInfo",
     "ProducerConnection",
+    "QueryAssignmentRequest",
+    "QueryAssignmentResponse",
+    "QueueAssignment",
+    "RefusedAck",
     "RegisterBrokerBody",
     "SubscriptionGroupWrapper",
     "TopicConfigSerializeWrapper",

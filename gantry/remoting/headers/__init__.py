@@ -51,6 +51,18 @@ from gantry.remoting.headers.offset import (
     TimestampResponseHeader,
     UpdateConsumerOffsetHeader,
 )
+from gantry.remoting.headers.pop import (
+    AckMessageHeader,
+    ChangeInvisibleTimeHeader,
+    ChangeInvisibleTimeResponseHeader,
+    NotificationHeader,
+    NotificationResponseHeader,
+    PeekMessageHeader,
+    PollingInfoHeader,
+    PollingInfoResponseHeader,
+    PopMessageHeader,
+    PopMessageResponseHeader,
+)
 from gantry.remoting.headers.pull import PullMessageHeader, PullMessageResponseHeader
 from gantry.remoting.headers.query import QueryMessageHeader, QueryMessageResponseHeader, ViewMessageHeader
 from gantry.remoting.headers.send import (
@@ -74,9 +86,12 @@ from gantry.remoting.headers.transaction import (
 )
 
 __all__ = [
+    "AckMessageHeader",
     "AddWritePermHeader",
     "AddWritePermResponseHeader",
     "BrokerHeartbeatHeader",
+    "ChangeInvisibleTimeHeader",
+    "ChangeInvisibleTimeResponseHeader",
     "CheckTransactionStateHeader",
     "ConsumerSendMsgBackHeader",
     "CreateTopicHeader",
@@ -105,8 +120,15 @@ __all__ = [
     "GetTopicsByClusterHeader",
     "Header",
     "HeartbeatResponseHeader",
+    "NotificationHeader",
+    "NotificationResponseHeader",
     "NotifyConsumerIdsChangedHeader",
     "OffsetResponseHeader",
+    "PeekMessageHeader",
+    "PollingInfoHeader",
+    "PollingInfoResponseHeader",
+    "PopMessageHeader",
+    "PopMessageResponseHeader",
     "PullMessageHeader",
     "PullMessageResponseHeader",
     "PushReplyHeader",

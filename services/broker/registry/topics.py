@@ -177,7 +177,7 @@ def system_topics(identity: BrokerIdentity, settings: BrokerSettings) -> list[To
         _with_equal_queues(names.OFFSET_MOVED_EVENT, 1),
         _with_equal_queues(names.SCHEDULE_TOPIC, SCHEDULE_QUEUE_NUMS),
         _with_equal_queues(names.reply_topic(identity.cluster), 1),
-        _with_equal_queues(f"rmq_sys_REVIVE_LOG_{identity.cluster}", 8),
+        _with_equal_queues(names.revive_topic(identity.cluster), 8),
         _with_equal_queues(f"rmq_sys_SYNC_BROKER_MEMBER_{identity.name}", 1, int(Perm.INHERIT)),
         _with_equal_queues(names.TRANS_HALF_TOPIC, 1, read_write),
         _with_equal_queues(names.TRANS_OP_HALF_TOPIC, 1, read_write),

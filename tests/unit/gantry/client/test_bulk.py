@@ -18,6 +18,7 @@ def test_sends_of_large_messages_are_bulk(code: RequestCode):
     "code",
     [
         RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.POP_MESSAGE,
         RequestCode.PULL_MESSAGE,
         RequestCode.QUERY_MESSAGE,
         RequestCode.VIEW_MESSAGE_BY_ID,
