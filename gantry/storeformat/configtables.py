@@ -169,6 +169,7 @@ _TABLES: Final = {
         "offsetTable", _Value(_INT64, _Kind("delay level", _INT32.takes)), {"dataVersion": _VERSION}
     ),
     "gantry-settings.json": _Table("settings", _Value(_TEXT), {"data_version": _VERSION}),
+    "gantry-resets.json": _Table("resets", _Value(_OBJECT)),
     "gantry-deletions.json": _Table("topics", _Value(_OBJECT)),
 }
 

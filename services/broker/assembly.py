@@ -17,10 +17,12 @@ from services.broker.liveconfig import LiveConfig, StartCheck
 from services.broker.metrics import BrokerCollector
 from services.broker.notifications import GroupNotifications
 from services.broker.offsetcommits import OffsetCommits
+from services.broker.offsetresets import OffsetResets
 from services.broker.registration import Caller, Registration
 from services.broker.registry import documents
 from services.broker.registry.configfile import ConfigFile
 from services.broker.registry.persistence import Persistence
+from services.broker.resetfence import ResetFence
 from services.broker.runtimeinfo import RuntimeInfo, schedule_offsets
 from services.broker.seams import FeatureSeams
 from services.broker.settings import BrokerSettings
@@ -61,7 +63,11 @@ class Broker(FeatureSeams):
         self.clock = clock
         self.tables = tables = Tables(settings, identity, files=store.files, clock=clock)
         tables.clamp_offsets(store.max_offset)
-        self.commits = OffsetCommits(topics=tables.topics, offsets=tables.offsets, store=store, clock=clock)
+        self.fence = ResetFence(tables.offsets, clock, tables.consumers.has_connection_in)
+        self.commits = OffsetCommits(
+            topics=tables.topics, offsets=tables.offsets, store=store, fence=self.fence, clock=clock
+        )
+        self.resets = self._resets()
         self.stats = BrokerStats(identity.cluster, clock.now_ms())
         self.persistence = Persistence(runtime.run_in_thread)
         tables.keep(self.persistence)
@@ -107,6 +113,7 @@ class Broker(FeatureSeams):
         """Forget everything that belongs to a connection: its held pulls, reads, producers and consumers."""
         self.core.long_polling.forget(channel)
         self.core.cold.forget(channel)
+        self.fence.forget(channel)
         self.tables.producers.drop_connection(channel)
         for group in self.tables.consumers.drop_connection(channel):
             self.notifications.notify(group)
@@ -128,6 +135,9 @@ class Broker(FeatureSeams):
         if self.tables.offsets.is_dirty:
             self.tables.offsets.is_dirty = False
             self.persistence.mark(documents.OFFSETS_FILE)
+        if self.tables.offsets.resets.is_dirty:
+            self.tables.offsets.resets.is_dirty = False
+            self.persistence.mark(documents.RESETS_FILE)
 
     def save_all(self) -> None:
         """Save all tables that have changed, in the caller's thread. This is the last step before the store stops.
@@ -154,6 +164,12 @@ class Broker(FeatureSeams):
         """Wait until groups, their retry topics and offsets are on disk. Raises NotSavedError."""
         await self.persistence.durable(documents.TOPICS_FILE)
         await self._saved(documents.GROUPS_FILE)
+
+    async def wait_until_offsets_saved(self) -> None:
+        """Wait until resets and offsets are on disk. Raises NotSavedError."""
+        self.save_offsets()
+        await self.persistence.durable(documents.RESETS_FILE)
+        await self.persistence.durable(documents.OFFSETS_FILE)
 
     def collect_runtime_info(self) -> dict[str, str]:
         """Return the figures of request 28."""
@@ -213,6 +229,18 @@ class Broker(FeatureSeams):
         self.save_offsets()
         await self.persistence.durable(name)
         await self.persistence.durable(documents.OFFSETS_FILE)
+
+    def _resets(self) -> OffsetResets:
+        return OffsetResets(
+            self.identity.name,
+            offsets=self.tables.offsets,
+            consumers=self.tables.consumers,
+            fence=self.fence,
+            long_polling=self.core.long_polling,
+            clock=self.clock,
+            callbacks=self.on_offsets_reset,
+            save=self.wait_until_offsets_saved,
+        )
 
     def _config(self, next_start: StartCheck | None) -> LiveConfig:
         return LiveConfig(

@@ -116,6 +116,12 @@ class LongPolling:
         for held in list(self._owners.get(owner, ())):
             self._remove(held)
 
+    def resume_queue(self, topic: str, queue_id: int) -> None:
+        """Resume the pulls that are held for a queue, because an offset in it was reset."""
+        for held in list(self._queues.get((topic, queue_id), ())):
+            self._remove(held)
+            self._resume(held)
+
     def resume_all(self) -> None:
         """Resume all held pulls, so that a broker that stops replies to them."""
         for waiting in list(self._owners.values()):

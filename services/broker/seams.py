@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from services.broker.metrics import Figure
 from services.broker.newmessage import SendHook
+from services.broker.offsetresets import OnReset
 
 Timer = tuple[str, int, Callable[[], Awaitable[None] | None]]
 """Name, interval in ms, and work of a timer. The timer waits for the end of work that is a coroutine."""
@@ -15,6 +16,8 @@ class FeatureSeams:
     Attributes:
         on_topic_changed: Callbacks, called with the name of a topic that was created, changed or deleted.
         on_group_changed: Callbacks, called with the name of a consumer group that was created, changed or deleted.
+        on_offsets_reset: Callbacks, called with each reset of committed offsets (offsetresets.py): topic, group, and the
+            new offset of each queue. They run in the same turn of the loop, before any other request is answered.
         figures: Metrics.
         runtime_figures: Functions that return figures for request 28.
         timers: Timers.
@@ -26,6 +29,7 @@ class FeatureSeams:
     def __init__(self) -> None:
         self.on_topic_changed: list[Callable[[str], None]] = []
         self.on_group_changed: list[Callable[[str], None]] = []
+        self.on_offsets_reset: list[OnReset] = []
         self.figures: list[Figure] = []
         self.runtime_figures: list[Callable[[], Mapping[str, str]]] = []
         self.timers: list[Timer] = []

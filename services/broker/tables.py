@@ -45,6 +45,7 @@ class Tables:
         self._topics_file = documents.load_topics(files, root, self.topics)
         self._groups_file = documents.load_groups(files, root, self.groups)
         self._offsets_file = documents.load_offsets(files, root, self.offsets)
+        self._resets_file = documents.load_resets(files, root, self.offsets.resets)
         self._delay_offsets_file = documents.load_delay_offsets(files, root, self.delay_offsets)
         self.kept = documents.load_kept_settings(files, root)
         self.topics.add_missing(system_topics(identity, settings))
@@ -59,6 +60,8 @@ class Tables:
         """Register the tables with `persistence`, which writes them to their files."""
         persistence.add(documents.TOPICS_FILE, self._topics_file, documents.topics_text(self.topics))
         persistence.add(documents.GROUPS_FILE, self._groups_file, documents.groups_text(self.groups))
+        # A reset must be on disk no later than the offsets that it protects.
+        persistence.add(documents.RESETS_FILE, self._resets_file, documents.resets_text(self.offsets.resets))
         persistence.add(documents.OFFSETS_FILE, self._offsets_file, documents.offsets_text(self.offsets))
         name = documents.DELAY_OFFSETS_FILE
         persistence.add(name, self._delay_offsets_file, documents.delay_offsets_text(self.delay_offsets))

@@ -23,12 +23,15 @@ class UpdateConsumerOffsetHeader(Header):
     """15: commit an offset: the group has consumed all messages before it.
 
     The npm client ali-ons also sends negative offsets, which the broker ignores.
+
+    gantry_reset_epoch: Gantry's own field, the epoch of the latest reset that the consumer knows; 0 if it knows of none.
     """
 
     consumer_group: str
     topic: str
     queue_id: Int32
     commit_offset: Int64
+    gantry_reset_epoch: Int64 | None = None
 
 
 class SearchOffsetHeader(Header):
@@ -74,9 +77,13 @@ class GetEarliestStoreTimeHeader(Header):
 
 
 class OffsetResponseHeader(Header):
-    """The response to 14, 29, 30 and 31."""
+    """The response to 14, 29, 30 and 31.
+
+    gantry_reset_epoch: Gantry's own field in the response to 14, the epoch of the queue's latest reset if it holds.
+    """
 
     offset: Int64
+    gantry_reset_epoch: Int64 | None = None
 
 
 class TimestampResponseHeader(Header):

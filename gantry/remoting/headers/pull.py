@@ -22,6 +22,8 @@ class PullMessageHeader(Header):
     proxy_froward_client_id: str | None = None  # This is the spelling on the wire.
     gantry_max_msg_nums: Int32 | None = None
     """Gantry's own field: a number of messages that may exceed the broker's limit. The limit in bytes still applies."""
+    gantry_reset_epoch: Int64 | None = None
+    """Gantry's own field: the epoch of the latest reset that the consumer knows; 0 if it knows of none."""
 
 
 class PullMessageResponseHeader(Header):
@@ -35,6 +37,8 @@ class PullMessageResponseHeader(Header):
     topic_sys_flag: Int32 | None = None
     group_sys_flag: Int32 | None = None
     forbidden_type: Int32 | None = None
+    gantry_reset_epoch: Int64 | None = None
+    """Gantry's own field, in a response with 21: the epoch of the reset that moved the offset."""
 
     def to_ext(self) -> dict[str, str]:
         """Return the ext fields. It does not use the generic code, for speed: every pull calls it."""
@@ -52,4 +56,6 @@ class PullMessageResponseHeader(Header):
             ext["groupSysFlag"] = str(self.group_sys_flag)
         if self.forbidden_type is not None:
             ext["forbiddenType"] = str(self.forbidden_type)
+        if self.gantry_reset_epoch is not None:
+            ext["gantryResetEpoch"] = str(self.gantry_reset_epoch)
         return ext

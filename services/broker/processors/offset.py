@@ -25,6 +25,7 @@ from services.broker.refusal import RefusalError
 from services.broker.registry.groups import GroupTable
 from services.broker.registry.offsets import OffsetTable
 from services.broker.registry.topics import TopicTable
+from services.broker.resetfence import QueueKey, ResetFence, Sender
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import Boundary
 
@@ -45,6 +46,7 @@ class OffsetProcessor:
         groups: GroupTable,
         offsets: OffsetTable,
         commits: OffsetCommits,
+        fence: ResetFence,
         store: MessageStore,
         recent_bytes: int,
         cold: ColdReader,
@@ -54,6 +56,7 @@ class OffsetProcessor:
         self._offsets = offsets
         self._store = store
         self._commits = commits
+        self._fence = fence
         self._recent_bytes = recent_bytes
         self._cold = cold
 
@@ -80,7 +83,10 @@ class OffsetProcessor:
         """
         header = QueryConsumerOffsetHeader.from_ext(request.ext_fields)
         _check_queue_id(header.queue_id)
-        offset = self._offsets.find(header.topic, header.consumer_group, header.queue_id)
+        key = QueueKey(header.topic, header.consumer_group, header.queue_id)
+        self._fence.note(channel, key.group)
+        epoch = self._fence.read(channel, key) if self._fence.is_armed else None
+        offset = self._offsets.find(*key)
         if offset is None:
             if header.set_zero_if_not_found is False:
                 raise RefusalError(
@@ -91,7 +97,9 @@ class OffsetProcessor:
                     ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
                 )
             offset = 0
-        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, OffsetResponseHeader(offset=offset))
+        return RemotingCommand.response_to(
+            request, ResponseCode.SUCCESS, OffsetResponseHeader(offset=offset, gantry_reset_epoch=epoch)
+        )
 
     def update_consumer_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """15: store an offset, even if it is smaller than the old one, unless offsetcommits.py refuses it."""
@@ -101,7 +109,8 @@ class OffsetProcessor:
             raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.consumer_group} not exist!")
         if self._topics.find(header.topic) is None:
             raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!")
-        self._commits.commit(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
+        sender = Sender(channel, header.gantry_reset_epoch, waits=not request.is_one_way)
+        self._commits.commit(header.topic, header.consumer_group, header.queue_id, header.commit_offset, sender)
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
 
     def search_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -161,6 +170,7 @@ def build(broker: Broker) -> OffsetProcessor:
         groups=tables.groups,
         offsets=tables.offsets,
         commits=broker.commits,
+        fence=broker.fence,
         store=broker.store,
         recent_bytes=broker.recent_bytes,
         cold=broker.core.cold,

@@ -29,6 +29,7 @@ from services.broker.identity import BrokerIdentity
 from services.broker.longpolling import HeldPull, LongPolling
 from services.broker.offsetcommits import OffsetCommits
 from services.broker.overload import Overload
+from services.broker.processors.pullcodes import REMARKS, code_of
 from services.broker.processors.reading import read_cold
 from services.broker.processors.table import replying_to_refusals
 from services.broker.refusal import FAQ, RefusalError
@@ -36,6 +37,7 @@ from services.broker.registry.consumers import ConsumerTable
 from services.broker.registry.groups import GroupTable
 from services.broker.registry.offsets import OffsetTable
 from services.broker.registry.topics import TopicTable
+from services.broker.resetfence import QueueKey, ResetFence, Sender
 from services.broker.settings import LiveSettings
 from services.broker.stats import BrokerStats
 from services.broker.store.files.pages import NotInMemoryError
@@ -67,23 +69,6 @@ class ForbiddenType:
 
 
 _FOUND = GetStatus.FOUND
-_CODES = {
-    GetStatus.FOUND: ResponseCode.SUCCESS,
-    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
-    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
-    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
-    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
-    GetStatus.NO_MATCHED_LOGIC_QUEUE: ResponseCode.PULL_OFFSET_MOVED,
-    GetStatus.NO_MESSAGE_IN_QUEUE: ResponseCode.PULL_OFFSET_MOVED,
-    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
-    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
-}
-# The store creates a queue with its first message. For a client, every queue of the topic exists and is empty before
-# that.
-_REMARKS = {status: status.name for status in GetStatus} | {
-    GetStatus.NO_MATCHED_LOGIC_QUEUE: GetStatus.NO_MESSAGE_IN_QUEUE.name
-}
-_EMPTY_QUEUE = frozenset({GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE})
 
 
 class _Allowed(NamedTuple):
@@ -108,6 +93,7 @@ class PullProcessor:
         consumers: ConsumerTable,
         offsets: OffsetTable,
         commits: OffsetCommits,
+        fence: ResetFence,
         store: MessageStore,
         long_polling: LongPolling,
         cold: ColdReader,
@@ -122,6 +108,7 @@ class PullProcessor:
         self._consumers = consumers
         self._offsets = offsets
         self._commits = commits
+        self._fence = fence
         self._store = store
         self._long_polling = long_polling
         self._cold = cold
@@ -147,13 +134,15 @@ class PullProcessor:
         """11 and 361: return the reply; None if the pull is held; a coroutine if messages must come from the disk."""
         header = PullMessageHeader.from_ext(request.ext_fields)
         allowed = self._check(channel, header)
+        self._fence.note(channel, header.consumer_group)
         if header.sys_flag & PullSysFlag.COMMIT_OFFSET:
             # Commit before anything waits: this commit must not overwrite a later one of the same consumer. The pull
             # goes on if the commit is refused, which is counted and logged.
             with contextlib.suppress(RefusalError):
-                self._commits.commit(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
+                sender = Sender(channel, header.gantry_reset_epoch)
+                self._commits.commit(header.topic, header.consumer_group, header.queue_id, header.commit_offset, sender)
         try:
-            result = self._cold.attempt(lambda: self._get(header, allowed))
+            result = self._cold.attempt(lambda: self._get(channel, header, allowed))
         except NotInMemoryError:
             return self._pull_cold(channel, request, header, allowed)
         return self._answer(channel, request, header, allowed, result)
@@ -162,7 +151,7 @@ class PullProcessor:
         self, channel: Channel, request: RemotingCommand, header: PullMessageHeader, allowed: _Allowed
     ) -> RemotingCommand | None:
         request.drop_content()
-        result = await read_cold(self._cold, channel, lambda: self._get(header, allowed))
+        result = await read_cold(self._cold, channel, lambda: self._get(channel, header, allowed))
         # The results of the checks may have changed while the disk was read.
         return self._answer(channel, request, header, self._check(channel, header), result)
 
@@ -175,7 +164,7 @@ class PullProcessor:
         result: GetResult,
     ) -> RemotingCommand | None:
         """Return the reply, or None if the pull is held."""
-        code = _code(result, header)
+        code = code_of(result, header.queue_offset)
         if code == ResponseCode.PULL_NOT_FOUND and header.sys_flag & PullSysFlag.SUSPEND and not request.is_one_way:
             self._hold(channel, request, header, allowed)
             return None
@@ -206,8 +195,8 @@ class PullProcessor:
             return
         try:
             allowed = self._check(channel, header)
-            result = self._cold.attempt(lambda: self._get(header, allowed))
-            reply = self._reply(request, header, allowed, result, _code(result, header))
+            result = self._cold.attempt(lambda: self._get(channel, header, allowed))
+            reply = self._reply(request, header, allowed, result, code_of(result, header.queue_offset))
         except NotInMemoryError:
             self._cold.spawn(self._resume_cold(channel, request, header))
             return
@@ -218,8 +207,8 @@ class PullProcessor:
     async def _resume_cold(self, channel: Channel, request: RemotingCommand, header: PullMessageHeader) -> None:
         try:
             allowed = self._check(channel, header)
-            result = await read_cold(self._cold, channel, lambda: self._get(header, allowed))
-            reply = self._reply(request, header, allowed, result, _code(result, header))
+            result = await read_cold(self._cold, channel, lambda: self._get(channel, header, allowed))
+            reply = self._reply(request, header, allowed, result, code_of(result, header.queue_offset))
         except RefusalError as error:
             reply = error.reply_to(request)
         except Exception as error:  # boundary: the client gets an error reply, and the task's owner logs the error.
@@ -232,16 +221,24 @@ class PullProcessor:
         remark = f"{type(error).__name__}: {error}"[:REMARK_CHARS_MAX]
         channel.reply(request, RemotingCommand.response_to(request, ResponseCode.SYSTEM_ERROR, remark=remark))
 
-    def _get(self, header: PullMessageHeader, allowed: _Allowed) -> GetResult:
-        return self._store.get(
-            header.topic,
-            header.queue_id,
+    def _get(self, channel: Channel, header: PullMessageHeader, allowed: _Allowed) -> GetResult:
+        topic, queue_id = header.topic, header.queue_id
+        is_armed = self._fence.is_armed
+        if is_armed and (moved_to := self._fence.move_pull(*_fenced(channel, header))) is not None:
+            ends = self._store.min_offset(topic, queue_id), self._store.max_offset(topic, queue_id)
+            return GetResult(GetStatus.OFFSET_RESET, moved_to, *ends)
+        result = self._store.get(
+            topic,
+            queue_id,
             header.queue_offset,
             header.max_msg_nums,
             max_bytes=PULL_BYTES_MAX if header.max_msg_bytes is None else min(header.max_msg_bytes, PULL_BYTES_MAX),
             unit_filter=allowed.filter,
             wide_messages=min(header.gantry_max_msg_nums or 0, WIDE_MESSAGES_MAX),
         )
+        if is_armed:
+            self._fence.served(*_fenced(channel, header), result.next_offset)
+        return result
 
     def _reply(
         self,
@@ -274,8 +271,13 @@ class PullProcessor:
                 max_offset=result.max_offset,
                 topic_sys_flag=allowed.topic.topic_sys_flag,
                 group_sys_flag=allowed.group.group_sys_flag,
+                gantry_reset_epoch=(
+                    self._fence.epoch(QueueKey(header.topic, header.consumer_group, header.queue_id))
+                    if result.status is GetStatus.OFFSET_RESET
+                    else None
+                ),
             ),
-            remark=_REMARKS[result.status],
+            remark=REMARKS[result.status],
             body=body,
         )
 
@@ -356,10 +358,10 @@ class PullProcessor:
         return unit_filter(subscription)
 
 
-def _code(result: GetResult, header: PullMessageHeader) -> ResponseCode:
-    if header.queue_offset == 0 and result.status in _EMPTY_QUEUE:
-        return ResponseCode.PULL_NOT_FOUND
-    return _CODES[result.status]
+def _fenced(channel: Channel, header: PullMessageHeader) -> tuple[Sender, QueueKey, int]:
+    """Return what the fence of resets needs to know of a pull."""
+    key = QueueKey(header.topic, header.consumer_group, header.queue_id)
+    return Sender(channel, header.gantry_reset_epoch), key, header.queue_offset
 
 
 @lru_cache(maxsize=_FILTERS_CACHED_MAX)
@@ -380,6 +382,7 @@ def build(broker: Broker) -> PullProcessor:
         consumers=tables.consumers,
         offsets=tables.offsets,
         commits=broker.commits,
+        fence=broker.fence,
         store=broker.store,
         long_polling=core.long_polling,
         cold=core.cold,

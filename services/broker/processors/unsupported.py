@@ -18,7 +18,6 @@ from gantry.remoting.command import RemotingCommand
 from services.broker.refusal import RefusalError
 
 UNSUPPORTED: Mapping[int, str] = {
-    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: "resetting a group's offsets",
     RequestCode.QUERY_ASSIGNMENT: "assigning queues on the broker",
     RequestCode.SET_MESSAGE_REQUEST_MODE: "assigning queues on the broker",
     RequestCode.POP_MESSAGE: "pop consumption",

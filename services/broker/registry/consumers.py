@@ -127,6 +127,11 @@ class ConsumerTable:
         info = self._groups.get(group)
         return info is not None and key in info.members
 
+    def has_connection_in(self, group: str, connection: object) -> bool:
+        """Return whether an instance of the connection is a member of a group."""
+        info = self._groups.get(group)
+        return info is not None and any(member is connection for member, _ in info.members)
+
     def groups_of(self, topic: str) -> list[str]:
         """Return the groups that have subscribed to a topic."""
         return [group for group, info in self._groups.items() if topic in info.subscriptions]

@@ -5,6 +5,7 @@
     consumerOffset.json      OffsetTable        saved every 5 s
     delayOffset.json         DelayOffsetTable   saved every 10 s
     gantry-settings.json     changes by request 25; Gantry's own file
+    gantry-resets.json       ResetTable         saved on change; Gantry's own file
 
 RocketMQ 4.9 writes fewer members (no stateVersion, no attributes, no forbiddenTable, no dataVersion of offsets). A
 missing member takes its default. The files of all releases have the table itself (gantry.storeformat.configtables).
@@ -24,6 +25,7 @@ from services.broker.registry.configtext import ConfigText, EntryTexts
 from services.broker.registry.delayoffsets import DelayOffsetTable
 from services.broker.registry.groups import GroupTable
 from services.broker.registry.offsets import OffsetTable
+from services.broker.registry.resets import Reset, ResetTable
 from services.broker.registry.topics import TopicTable
 
 log = logger("broker.config")
@@ -34,6 +36,7 @@ GROUPS_FILE = "subscriptionGroup.json"
 OFFSETS_FILE = "consumerOffset.json"
 DELAY_OFFSETS_FILE = "delayOffset.json"
 SETTINGS_FILE = "gantry-settings.json"
+RESETS_FILE = "gantry-resets.json"
 
 _NO_VERSION = DataVersionBean()
 
@@ -57,6 +60,10 @@ class _Offsets(msgspec.Struct, kw_only=True, rename="camel"):
 class _DelayOffsets(msgspec.Struct, kw_only=True, rename="camel"):
     data_version: DataVersionBean | None = None
     offset_table: dict[int, int]
+
+
+class _Resets(msgspec.Struct):
+    resets: dict[str, dict[int, Reset]]
 
 
 class KeptSettings(msgspec.Struct):
@@ -120,6 +127,15 @@ def load_delay_offsets(files: FileSystem, root_dir: str, table: DelayOffsetTable
     return file
 
 
+def load_resets(files: FileSystem, root_dir: str, table: ResetTable) -> ConfigFile:
+    """Fill the table from its file. Return the file for later saves. Raises StartupError."""
+    file = ConfigFile(files, config_path(root_dir, RESETS_FILE))
+    read = file.read(_Resets)
+    if read is not None:
+        table.load(read.resets)
+    return file
+
+
 def load_kept_settings(files: FileSystem, root_dir: str) -> KeptSettings:
     """Read the settings that request 25 has changed. Raises StartupError."""
     return ConfigFile(files, config_path(root_dir, SETTINGS_FILE)).read(KeptSettings) or KeptSettings()
@@ -175,6 +191,11 @@ def delay_offsets_text(table: DelayOffsetTable) -> ConfigText:
             "offsetTable": lambda: dict(sorted(table.offsets.items())),
         }
     )
+
+
+def resets_text(table: ResetTable) -> ConfigText:
+    """Return the text of gantry-resets.json."""
+    return ConfigText({"resets": EntryTexts(table.unsaved, table.rows)})
 
 
 def settings_text(version: Callable[[], DataVersion], settings: Callable[[], Mapping[str, str]]) -> ConfigText:

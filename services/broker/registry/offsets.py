@@ -8,10 +8,11 @@ Concurrency: the loop's thread only.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
 from gantry.model.topic import DataVersion
+from services.broker.registry.resets import ResetTable
 
 # Number of commits for each new DataVersion. The table changes too often for a version after each commit.
 VERSION_STEP = 500
@@ -68,6 +69,12 @@ class QueueOffsets:
             self.count += 1
         queues[queue_id] = offset
 
+    def remove_queue(self, queues: dict[int, int], queue_id: int) -> None:
+        """Remove the offset of one queue of a pair that has more of them."""
+        del queues[queue_id]
+        self.count -= 1
+        assert queues, "a pair has an offset"
+
     def topics_of(self, group: str) -> list[str]:
         """Return the topics of a group's pairs."""
         return list(self._topics.get(group, ()))
@@ -100,10 +107,12 @@ class OffsetTable:
         is_dirty: Whether an offset was committed or removed since the owner last saved the table.
         unsaved: Pairs that are new, changed or removed since the last save.
         unsaved_groups: Groups whose list of topics has changed since the last save.
+        resets: The latest resets.
     """
 
     def __init__(self) -> None:
         self.version = DataVersion()
+        self.resets = ResetTable()
         self.is_dirty = False
         self.unsaved: OrderedDict[str, None] = OrderedDict()
         self.unsaved_groups: OrderedDict[str, None] = OrderedDict()
@@ -170,6 +179,27 @@ class OffsetTable:
             self.version = self.version.next(now_ms)
         return True
 
+    def has_room(self, topic: str, group: str, queue_ids: Collection[int]) -> bool:
+        """Return whether offsets of these queues fit into the table."""
+        queues = self._committed.table.get(f"{topic}{SEPARATOR}{group}")
+        if queues is None:
+            return self._committed.count < OFFSETS_MAX
+        new = sum(queue_id not in queues for queue_id in queue_ids)
+        return new == 0 or self._committed.count + new <= OFFSETS_MAX + QUEUES_RESERVE
+
+    def remove_queue(self, topic: str, group: str, queue_id: int) -> None:
+        """Remove the offset of one queue, if there is one."""
+        key = f"{topic}{SEPARATOR}{group}"
+        queues = self._committed.table.get(key)
+        if queues is None or queue_id not in queues:
+            return
+        if len(queues) == 1:
+            self._remove(topic, group)
+            return
+        self._committed.remove_queue(queues, queue_id)
+        self.unsaved[key] = None
+        self.is_dirty = True
+
     def find(self, topic: str, group: str, queue_id: int) -> int | None:
         """Return the committed offset of one queue, or None."""
         queues = self._committed.table.get(f"{topic}{SEPARATOR}{group}")
@@ -218,6 +248,7 @@ class OffsetTable:
             self._remove(topic, group)
         for group in self._pulled.groups_of(topic):
             self._pulled.remove(topic, group)
+        self.resets.remove_topic(topic)
 
     def remove_group(self, group: str) -> None:
         """Remove the offsets of a deleted group."""
@@ -225,6 +256,7 @@ class OffsetTable:
             self._remove(topic, group)
         for topic in self._pulled.topics_of(group):
             self._pulled.remove(topic, group)
+        self.resets.remove_group(group)
 
     def _remove(self, topic: str, group: str) -> None:
         self._committed.remove(topic, group)

@@ -66,6 +66,8 @@ class GetStatus(enum.Enum):
     OFFSET_TOO_SMALL = "offset_too_small"
     NO_MATCHED_LOGIC_QUEUE = "no_matched_logic_queue"
     NO_MESSAGE_IN_QUEUE = "no_message_in_queue"
+    OFFSET_RESET = "offset_reset"
+    """The group's offset was reset after the reader got its own; continue at `next_offset`. The store never returns it."""
 
 
 @dataclass(frozen=True, slots=True)
