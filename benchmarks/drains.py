@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 from gantry.client.admin import Admin
 from gantry.client.consumer.pull import PullConsumer, PullStatus
-from gantry.client.consumer.rebalance import Assignment, GroupMember, StartPosition
+from gantry.client.consumer.rebalance import GroupMember
+from gantry.client.consumer.starts import Assignment, StartPosition
 from gantry.client.engine import ClientEngine
 from gantry.client.producer import Producer
 from gantry.model.group import ConsumeFromWhere, SubscriptionData, SubscriptionGroup

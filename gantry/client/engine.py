@@ -12,6 +12,7 @@ from gantry.client.errors import BrokerError, BrokerUnavailableError, NoRouteErr
 from gantry.client.heartbeats import Heartbeats
 from gantry.client.nameservers import NameServers
 from gantry.client.replies import Replies
+from gantry.client.resetnotices import ResetNotices
 from gantry.client.routecache import PublishInfo, as_new_topic, publish_info
 from gantry.client.routes import Routes
 from gantry.client.runninginfo import RunningInfos
@@ -106,12 +107,14 @@ class ClientEngine:
             on_brokers_changed=self.heartbeats.brokers_changed,
         )
         self.running_infos = RunningInfos()
+        self.resets = ResetNotices()
         self.replies = Replies()
         self.transaction_checks = TransactionChecks(self.tasks)
         self.send_observer: SendObserver | None = None
         handlers: dict[int, Handler] = {
             RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._consumer_ids_changed,
             RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_infos.answer,
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self.resets.answer,
             RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self.replies.answer,
             RequestCode.CHECK_TRANSACTION_STATE: self.transaction_checks.answer,
         }

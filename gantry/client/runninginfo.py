@@ -8,15 +8,55 @@ Source: RocketMQ 5.3 ClientRemotingProcessor.getConsumerRunningInfo.
 Concurrency: the event loop's thread.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
+from gantry.model.group import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
+from gantry.model.message import MessageQueue
 from gantry.remoting.aio import Channel
-from gantry.remoting.bodies import ConsumerRunningInfo
+from gantry.remoting.bodies import ConsumerRunningInfo, ProcessQueueInfo
+from gantry.remoting.bodies.beans import UNSET
 from gantry.remoting.codes import ResponseCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.headers.client import GetConsumerRunningInfoHeader
 
 Describe = Callable[[], ConsumerRunningInfo]
+
+
+def member_info(
+    name_servers: Sequence[str],
+    group: str,
+    where: ConsumeFromWhere,
+    subscriptions: Sequence[SubscriptionData],
+    queues: Mapping[MessageQueue, int | None],
+    *,
+    started_at_ms: int,
+    is_orderly: bool,
+) -> ConsumerRunningInfo:
+    """Return what a member knows of itself; windows and rates are its owner's, and left out.
+
+    Args:
+        name_servers: Addresses of the name servers.
+        group: The group.
+        where: Position at which the group begins without a committed offset.
+        subscriptions: The subscriptions.
+        queues: The committed offset of each held queue.
+        started_at_ms: Wall time of the start.
+        is_orderly: Whether the member consumes in order.
+    """
+    # mqadmin consumerStatus fails without the type and the start.
+    properties = {
+        "PROP_NAMESERVER_ADDR": "".join(f"{address};" for address in name_servers),
+        "PROP_CONSUME_TYPE": ConsumeType.CONSUME_PASSIVELY,
+        "PROP_CONSUMEORDERLY": "true" if is_orderly else "false",
+        "PROP_CONSUMER_START_TIMESTAMP": str(started_at_ms),
+        "consumerGroup": group,
+        "consumeFromWhere": where,
+        "messageModel": MessageModel.CLUSTERING,
+    }
+    states = {
+        queue: ProcessQueueInfo(commit_offset=UNSET if offset is None else offset) for queue, offset in queues.items()
+    }
+    return ConsumerRunningInfo(properties, tuple(subscriptions), states)
 
 
 class RunningInfos:

@@ -85,11 +85,10 @@ class OffsetCommits:
         reset = self._fence.refused(sender, key, offset)
         if reset is None:
             return None
-        now = "was removed" if reset.offset is None else f"was reset to {reset.offset}"
         return RefusalError(
             ResponseCode.PULL_OFFSET_MOVED,
-            f"commitOffset={offset}: the offset of group {key.group} in queue {key.queue_id} of topic {key.topic} {now} "
-            "after the consumer had read its own; the offset was not stored",
+            f"commitOffset={offset}: the offset of group {key.group} in queue {key.queue_id} of topic {key.topic} was "
+            f"reset to {reset.offset} after the consumer had read its own; the offset was not stored",
         )
 
     def _refusal(self, topic: str, queue_id: int, offset: int, end: int) -> RefusalError | None:

@@ -9,7 +9,8 @@ import pytest
 from gantry.client.admin import Admin
 from gantry.client.consumer.processqueue import ProcessQueue
 from gantry.client.consumer.pull import PullConsumer, PullStatus
-from gantry.client.consumer.rebalance import Assignment, GroupMember, StartPosition
+from gantry.client.consumer.rebalance import GroupMember
+from gantry.client.consumer.starts import Assignment, StartPosition
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import ClientError, Outcome, RequestTimeoutError, SendError
 from gantry.client.producer import Producer

@@ -17,6 +17,8 @@ from gantry.remoting.headers.offset import (
     UpdateConsumerOffsetHeader,
 )
 
+BY_HAND = 2**63 - 1
+"""Epoch of a commit that was not derived from anything that was read: no reset is newer."""
 LOWER = "LOWER"
 UPPER = "UPPER"
 
@@ -62,22 +64,42 @@ class Offsets:
 
         The request tells the broker not to answer 0 for a young queue, as it does for RocketMQ's own clients.
         """
+        return (await self.committed(group, queue))[0]
+
+    async def committed(self, group: str, queue: MessageQueue) -> tuple[int | None, int]:
+        """Return a group's committed offset, and the epoch of its latest reset; None and 0 if there is none."""
         header = QueryConsumerOffsetHeader(
             consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
         )
         try:
-            offset = await self._offset(queue, RequestCode.QUERY_CONSUMER_OFFSET, header)
+            answer = await self._call(OffsetResponseHeader, queue, RequestCode.QUERY_CONSUMER_OFFSET, header)
         except BrokerError as error:
             if error.code == ResponseCode.QUERY_NOT_FOUND:
-                return None
+                return None, 0
             raise
-        return None if offset < 0 else offset
+        return None if answer.offset < 0 else answer.offset, answer.gantry_reset_epoch or 0
 
-    async def commit_offset(self, group: str, queue: MessageQueue, offset: int, *, one_way: bool = False) -> None:
-        """Commit a group's offset. With `one_way`, the caller does not learn whether the broker received it."""
+    async def commit_offset(
+        self, group: str, queue: MessageQueue, offset: int, *, one_way: bool = False, epoch: int | None = None
+    ) -> None:
+        """Commit a group's offset. With `one_way`, the caller does not learn whether the broker received it.
+
+        Args:
+            group: The group.
+            queue: The queue.
+            offset: The offset.
+            one_way: Whether to wait for no answer.
+            epoch: Epoch of the latest reset that the caller knows, 0 if it knows of none; a broker of Gantry refuses
+                the commit if there is a newer one. BY_HAND for an offset that somebody has chosen. None: the broker
+                judges by what the connection has read.
+        """
         assert offset >= 0, offset
         header = UpdateConsumerOffsetHeader(
-            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            commit_offset=offset,
+            gantry_reset_epoch=epoch,
         )
         address = await self._engine.queue_address(queue)
         if one_way:

@@ -71,6 +71,8 @@ class PullResult:
         max_offset: The offset after the queue's last readable message at that moment.
         suggest_broker_id: The member of the set that the broker suggests for the next pull: 0 is the master.
         subscription: The parsed expression of the pull.
+        reset_epoch: Epoch of the reset of the group's offset because of which the status is OFFSET_ILLEGAL; None if
+            there is another reason.
     """
 
     status: PullStatus
@@ -80,6 +82,7 @@ class PullResult:
     max_offset: int
     suggest_broker_id: int
     subscription: SubscriptionData
+    reset_epoch: int | None = None
 
     def messages(self) -> Iterator[StoredMessage]:
         """Yield the messages that match the subscription.
@@ -126,6 +129,7 @@ class PullConsumer:
         suspend_ms: int = 0,
         broker_id: int | None = None,
         wide_messages: int | None = None,
+        epoch: int | None = None,
     ) -> PullResult:
         """Read messages from a queue, and do not commit an offset.
 
@@ -139,6 +143,8 @@ class PullConsumer:
             broker_id: The preferred member of the set; another one may answer. None: only the master may answer.
             wide_messages: Replaces `max_messages` on Gantry's brokers, whose limits by count do not apply to it. Other
                 brokers ignore it.
+            epoch: Epoch of the latest reset of the group's offset that the caller knows, 0 if it knows of none. None:
+                the broker judges by what the connection has read.
 
         Raises:
             InvalidArgumentError: An argument is not valid.
@@ -165,6 +171,7 @@ class PullConsumer:
             expression_type=TAG_EXPRESSION,
             max_msg_bytes=max_bytes,
             gantry_max_msg_nums=wide_messages,
+            gantry_reset_epoch=epoch,
         )
         address = await self._engine.queue_address(queue, broker_id=broker_id)
         response = await self._engine.invoke(
@@ -175,16 +182,7 @@ class PullConsumer:
         status = _STATUSES.get(response.code)
         if status is None:
             raise BrokerError(response.code, response.remark, address)
-        answer = read_header(PullMessageResponseHeader, response, address)
-        return PullResult(
-            status=status,
-            body=memoryview(response.body_bytes if status is PullStatus.FOUND else b""),
-            next_offset=answer.next_begin_offset,
-            min_offset=answer.min_offset,
-            max_offset=answer.max_offset,
-            suggest_broker_id=answer.suggest_which_broker_id,
-            subscription=subscription,
-        )
+        return _result(status, response, address, subscription)
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """Return the offset of the queue's first readable message."""
@@ -219,3 +217,18 @@ class PullConsumer:
             return parse_tag_expression(topic, expression)
         except InvalidExpressionError as error:
             raise InvalidArgumentError(error.field, error.value, error.reason) from None
+
+
+def _result(status: PullStatus, response: RemotingCommand, address: str, subscription: SubscriptionData) -> PullResult:
+    """Return the result of a pull. Raises BrokerError if the answer can't be read."""
+    answer = read_header(PullMessageResponseHeader, response, address)
+    return PullResult(
+        status=status,
+        body=memoryview(response.body_bytes if status is PullStatus.FOUND else b""),
+        next_offset=answer.next_begin_offset,
+        min_offset=answer.min_offset,
+        max_offset=answer.max_offset,
+        suggest_broker_id=answer.suggest_which_broker_id,
+        subscription=subscription,
+        reset_epoch=answer.gantry_reset_epoch,
+    )

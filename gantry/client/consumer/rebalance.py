@@ -18,6 +18,11 @@ before it reads where to start, so that it starts behind everything that the las
 queue after its owner has given it up. A queue whose lock is lost is revoked at once, and its offset is not committed
 any more.
 
+If somebody resets the group's offset, the broker says so (request 220), or answers the next pull of the owner with the new
+offset. Either way the member tells the owner through `on_reset`, and the owner drops everything that it has of the queue.
+Each commit has the epoch of the latest reset that the member knows, so that the broker refuses a commit that was under
+way at the reset.
+
 The owner manages the offsets. It either commits by itself (`commit`), or passes `commit_point`. The member then calls
 `commit_point` for each queue every 5 s, before it gives a queue back, and at the end.
 
@@ -27,46 +32,30 @@ Concurrency: the event loop's thread; a member runs one rebalance at a time.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from gantry.client.consumer.heldqueues import HeldQueues
 from gantry.client.consumer.offsets import Offsets
 from gantry.client.consumer.queuelocks import MemberLocks
 from gantry.client.consumer.share import find_share
+from gantry.client.consumer.starts import Assignment, StartPosition, find_start
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import ClientError, InvalidArgumentError, NoRouteError
+from gantry.client.runninginfo import member_info
 from gantry.model.errors import InvalidNameError
-from gantry.model.group import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
+from gantry.model.group import ConsumeFromWhere, ConsumeType, SubscriptionData
 from gantry.model.message import MessageQueue
 from gantry.model.names import check_group
-from gantry.remoting.bodies import ConsumerData, ConsumerRunningInfo, ProcessQueueInfo
-from gantry.remoting.bodies.beans import UNSET
+from gantry.remoting.bodies import ConsumerData, ConsumerRunningInfo
 from gantry.runtime.telemetry import logger
 
 log = logger("client.group")
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """A queue that the member holds from now on, and the offset to start at."""
-
-    queue: MessageQueue
-    next_offset: int
-    committed_offset: int | None
-    """The group's committed offset. If it is None, the member's StartPosition gives `next_offset`."""
-
-
-@dataclass(frozen=True, slots=True)
-class StartPosition:
-    """The position at which a group without a committed offset begins."""
-
-    where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
-    at_ms: int | None = None
-    """Wall time (ms) for CONSUME_FROM_TIMESTAMP."""
-
-
 OnChange = Callable[[Sequence[Assignment], Sequence[MessageQueue]], Awaitable[None]]
 """Called with the queues that the member holds from now on, and the queues that it no longer holds."""
+OnReset = Callable[[MessageQueue, int], None]
+"""Called with a held queue and the offset to go on at. From then on, nothing that was read before may be committed."""
 CommitPoint = Callable[[MessageQueue], int]
 """Returns the offset of a held queue below which all messages are acknowledged or filtered out."""
 
@@ -88,6 +77,7 @@ class GroupMember:
         commit_point: CommitPoint | None = None,
         start: StartPosition | None = None,
         is_orderly: bool = False,
+        on_reset: OnReset | None = None,
     ) -> None:
         """Make a member.
 
@@ -100,6 +90,8 @@ class GroupMember:
             commit_point: Returns the offset to commit; None if the owner commits.
             start: Position for queues without a committed offset; the default is the end.
             is_orderly: Whether the member locks its queues, so that no other orderly member has them.
+            on_reset: Called when the group's offset in a held queue was reset; None: the member revokes such a queue
+                without a commit, and assigns it again.
 
         Raises:
             InvalidArgumentError: The group's name is not valid, there is no subscription, or a start by time has no
@@ -124,8 +116,8 @@ class GroupMember:
         self._locks = MemberLocks(engine, group, client_id) if is_orderly else None
         # The held queues change in one task at a time.
         self._changing = asyncio.Lock()
-        # Each held queue → the group's committed offset, as far as this member knows it.
-        self._held: dict[MessageQueue, int | None] = {}
+        self._on_reset = on_reset
+        self._held = HeldQueues()
         self._wake = asyncio.Event()
         # End the engine's calls, of changed members and of what this one is doing.
         self._stops: list[Callable[[], None]] = []
@@ -156,6 +148,7 @@ class GroupMember:
             self._stops = [
                 self._engine.listen(self.group, self._wake.set),
                 self._engine.running_infos.add(self.client_id, self.group, self._running_info),
+                self._engine.resets.listen(self.group, self._offsets_reset),
             ]
             await self._announce()
             is_balanced = await self._join()
@@ -194,9 +187,45 @@ class GroupMember:
         """
         if queue not in self._held:
             raise InvalidArgumentError("queue", queue, "is not held by this member")
-        await self._offsets.commit_offset(self.group, queue, offset)
-        if queue in self._held:  # The queue may have been revoked in between.
-            self._held[queue] = offset
+        epoch = self._held.epoch(queue)
+        await self._offsets.commit_offset(self.group, queue, offset, epoch=epoch)
+        self._held.committed(queue, offset, epoch)
+
+    def epoch(self, queue: MessageQueue) -> int:
+        """Return the epoch of the latest reset that the member knows of a queue, which belongs into each pull."""
+        return self._held.epoch(queue)
+
+    def reset(self, queue: MessageQueue, offset: int, epoch: int) -> None:
+        """Go on at the offset of a reset, which the owner has learned from a pull. A known reset has no effect."""
+        self._offsets_reset({queue: offset}, epoch)
+
+    def _offsets_reset(self, offsets: Mapping[MessageQueue, int], epoch: int) -> None:
+        # A broker without epochs may announce several resets; each of them counts.
+        moved = {
+            queue: offset
+            for queue, offset in offsets.items()
+            if self._held.reset(queue, offset, epoch or self._held.epoch(queue) + 1)
+        }
+        if not moved:
+            return
+        log.info("offsets reset", group=self.group, client_id=self.client_id, queues=len(moved))
+        if self._on_reset is None:
+            self._engine.tasks.spawn(self._revoke_uncommitted(list(moved)))
+            return
+        for queue, offset in moved.items():
+            self._on_reset(queue, offset)
+
+    async def _revoke_uncommitted(self, queues: Sequence[MessageQueue]) -> None:
+        async with self._changing:
+            held = [queue for queue in queues if queue in self._held]
+            for queue in held:
+                self._held.remove(queue)
+            try:
+                await self._on_change((), held)
+            finally:
+                if self._locks is not None:
+                    await self._locks.unlock(held)
+        self._wake.set()
 
     async def _announce(self) -> None:
         self._is_announced = True
@@ -211,22 +240,15 @@ class GroupMember:
         )
 
     def _running_info(self) -> ConsumerRunningInfo:
-        """Return what the member knows of itself; windows and rates are the owner's, and left out."""
-        # mqadmin consumerStatus fails without the type and the start.
-        properties = {
-            "PROP_NAMESERVER_ADDR": "".join(f"{address};" for address in self._engine.settings.namesrv),
-            "PROP_CONSUME_TYPE": ConsumeType.CONSUME_PASSIVELY,
-            "PROP_CONSUMEORDERLY": "false" if self._locks is None else "true",
-            "PROP_CONSUMER_START_TIMESTAMP": str(self._started_at_ms),
-            "consumerGroup": self.group,
-            "consumeFromWhere": self._start.where,
-            "messageModel": MessageModel.CLUSTERING,
-        }
-        queues = {
-            queue: ProcessQueueInfo(commit_offset=UNSET if offset is None else offset)
-            for queue, offset in self._held.items()
-        }
-        return ConsumerRunningInfo(properties, tuple(self._subscriptions.values()), queues)
+        return member_info(
+            self._engine.settings.namesrv,
+            self.group,
+            self._start.where,
+            list(self._subscriptions.values()),
+            {queue: self._held.committed_offset(queue) for queue in self._held},
+            started_at_ms=self._started_at_ms,
+            is_orderly=self._locks is not None,
+        )
 
     async def _join(self) -> bool:
         """Take the first share; return whether it is complete."""
@@ -276,14 +298,20 @@ class GroupMember:
                 # A member that can't see the others keeps its queues: two owners are better than none.
                 wanted.update(queue for queue in self._held if queue.topic == topic)
                 failure = error
-        revoked = sorted(self._held.keys() - wanted)
-        missing = sorted(wanted - self._held.keys())
+        revoked = sorted(self.held - wanted)
+        missing = sorted(wanted - self.held)
         count = len(missing)
         if self._locks is not None:
             locked, silence = await self._locks.lock(missing)
             failure = failure or silence
             missing = sorted(locked)
-        found = await asyncio.gather(*(self._assignment(queue, is_first=is_first) for queue in missing))
+        at_ms = self._started_at_ms
+        found = await asyncio.gather(
+            *(
+                find_start(self._offsets, self.group, queue, self._start, joined_at_ms=at_ms, is_first=is_first)
+                for queue in missing
+            )
+        )
         assigned = [one for one in found if isinstance(one, Assignment)]
         failure = next((one for one in found if isinstance(one, ClientError)), failure)
         if is_first and failure is not None and not assigned:
@@ -307,7 +335,8 @@ class GroupMember:
 
     async def _take(self, assigned: Sequence[Assignment], revoked: Sequence[MessageQueue]) -> None:
         await self._commit_all(revoked)
-        self._held.update({one.queue: one.committed_offset for one in assigned})
+        for one in assigned:
+            self._held.add(one.queue, one.committed_offset, one.epoch)
         is_accepted = False
         try:
             # The revoked queues are still held during the call, so that the owner may commit their offsets.
@@ -316,12 +345,14 @@ class GroupMember:
         finally:
             gone = list(revoked) if is_accepted else [*revoked, *(one.queue for one in assigned)]
             for queue in gone:
-                del self._held[queue]
+                self._held.remove(queue)
             if self._locks is not None and gone:
                 await self._locks.unlock(gone)
         # The next holder of a queue must start at the same offset as this member. Without a committed offset, it might
         # start at the end that the queue has by then.
-        new = [one for one in assigned if one.committed_offset is None and self._held.get(one.queue) is None]
+        new = [
+            one for one in assigned if one.committed_offset is None and self._held.committed_offset(one.queue) is None
+        ]
         await asyncio.gather(*(self._try_commit(one.queue, one.next_offset) for one in new))
 
     async def _lock_loop(self, locks: MemberLocks) -> None:
@@ -335,35 +366,12 @@ class GroupMember:
                 log.warning("locks lost", group=self.group, client_id=self.client_id, queues=[str(one) for one in lost])
                 # Another member may have the queues now, and further offsets.
                 for queue in lost:
-                    del self._held[queue]
+                    self._held.remove(queue)
                 try:
                     await self._on_change((), lost)
                 except Exception:  # boundary: an error of the owner's on_change must not end the membership.
                     log.exception("a change of queues failed", group=self.group, client_id=self.client_id)
             self._wake.set()
-
-    async def _assignment(self, queue: MessageQueue, *, is_first: bool) -> Assignment | ClientError:
-        """Return where to start in a queue, or the error of the broker that could not tell.
-
-        If the group starts at the end, a queue that comes after the first share starts at the end that it had when the
-        member joined: messages that were stored since then belong to the group.
-        """
-        where, at_ms = self._start.where, self._start.at_ms
-        try:
-            committed = await self._offsets.committed_offset(self.group, queue)
-            if committed is not None:
-                return Assignment(queue, committed, committed)
-            if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
-                first = await self._offsets.min_offset(queue)
-            elif where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP and at_ms is not None:
-                first = await self._offsets.search_offset(queue, at_ms)
-            elif is_first:
-                first = await self._offsets.max_offset(queue)
-            else:
-                first = await self._offsets.search_offset(queue, self._started_at_ms)
-        except ClientError as error:
-            return error
-        return Assignment(queue, max(0, first), None)
 
     async def _commit_loop(self) -> None:
         while True:
@@ -374,15 +382,15 @@ class GroupMember:
         if self._commit_point is not None:
             points = [(queue, self._commit_point(queue)) for queue in queues]
             # All commits run at once: a broker that hangs must not delay the commits on the others.
-            changed = [(queue, offset) for queue, offset in points if offset != self._held[queue]]
+            changed = [(queue, offset) for queue, offset in points if offset != self._held.committed_offset(queue)]
             await asyncio.gather(*(self._try_commit(queue, offset) for queue, offset in changed))
 
     async def _try_commit(self, queue: MessageQueue, offset: int) -> None:
+        epoch = self._held.epoch(queue)
         try:
-            await self._offsets.commit_offset(self.group, queue, offset)
+            await self._offsets.commit_offset(self.group, queue, offset, epoch=epoch)
         except ClientError as error:
             # The next interval tries again. Uncommitted messages are delivered again, not lost.
             log.warning("offset not committed", group=self.group, queue=str(queue), offset=offset, error=str(error))
         else:
-            if queue in self._held:
-                self._held[queue] = offset
+            self._held.committed(queue, offset, epoch)

@@ -146,6 +146,7 @@ OUT_OF_RANGE: Final = "OUT_OF_RANGE"
 UNKNOWN_RESET: Final = "UNKNOWN_RESET"
 SUPERSEDED: Final = "SUPERSEDED"
 CONSUMED: Final = "CONSUMED"
+HAS_MEMBERS: Final = "HAS_MEMBERS"
 
 
 class ResetResult(JsonBody, kw_only=True):
@@ -159,7 +160,8 @@ class ResetResult(JsonBody, kw_only=True):
         problem: Reason why the queue can't be reset; None if it can. NO_QUEUE: the topic has no such queue.
             OUT_OF_RANGE: the offset is not within the queue. UNKNOWN_RESET: the broker does not remember the reset
             that is to be undone. SUPERSEDED: the queue was reset again since. CONSUMED: the group has committed another
-            offset since.
+            offset since. HAS_MEMBERS: the undo would remove the offset, because there was none before, but the group is
+            connected.
         queue_id: The queue.
     """
 

@@ -178,6 +178,9 @@ class OffsetResetProcessor:
                 problem = bodies.SUPERSEDED
             elif committed != reset.offset:
                 problem = bodies.CONSUMED
+            elif reset.from_offset is None and self._consumers.find(group) is not None:
+                # A connected consumer can't be told that there is no offset.
+                problem = bodies.HAS_MEMBERS
             else:
                 # Retention may have removed the messages at the old offset.
                 offset = None if reset.from_offset is None else min(max(reset.from_offset, low), end)

@@ -108,8 +108,9 @@ class ResetTable:
         return self._younger(topic, group, queue_id, now_ms - KEPT_MS)
 
     def holding(self, topic: str, group: str, queue_id: int, now_ms: int) -> Reset | None:
-        """Return the latest reset of a queue if it holds."""
-        return self._younger(topic, group, queue_id, now_ms - HOLDS_MS)
+        """Return the latest reset of a queue if it holds. One that has removed the offset holds against nothing."""
+        reset = self._younger(topic, group, queue_id, now_ms - HOLDS_MS)
+        return None if reset is None or reset.offset is None else reset
 
     def rows(self, key: str) -> dict[str, Reset] | None:
         """Return the rows of a pair in the form of the file; None if there are none."""

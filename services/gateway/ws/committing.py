@@ -92,6 +92,7 @@ class CommitTasks:
             offset = commit.offset if feed is None else feed.to_commit()
             if offset is None:
                 continue
+            token = None if feed is None else feed.token
             try:
                 await commit.membership.commit(queue, offset)
             except ClientError as error:
@@ -100,7 +101,7 @@ class CommitTasks:
                 if not isinstance(error, BrokerError | InvalidArgumentError):
                     return
             else:
-                if feed is not None:
+                if feed is not None and feed.token == token:  # Otherwise it was moved, and goes on elsewhere.
                     feed.committed = offset
 
 

@@ -265,6 +265,11 @@ class StreamConnection:
                 await drain([feed for feed in map(subscription.feeds.get, removed) if feed is not None])
             await self._assign(subscription, list(added), removed)
 
+        def reset(queue: MessageQueue, offset: int) -> None:
+            feed = subscription.feeds.get(queue)
+            if feed is not None and not self._is_over:
+                self._apply(session.moved(subscription, feed, offset))
+
         async with self._group_changes:
             if subscription.name not in session.subscriptions or session.is_closed:
                 return
@@ -279,6 +284,7 @@ class StreamConnection:
                     may_make=join.may_make,
                     is_orderly=subscription.is_orderly,
                     on_change=changed,
+                    on_reset=reset,
                 )
             except (ClientError, ProblemError, InvalidValueError) as error:
                 self._apply(session.join_failed(subscription, join.frame_id, problem_of(error)))

@@ -6,14 +6,15 @@ from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 from gantry.client.consumer.pull import PullConsumer, PullStatus
-from gantry.client.consumer.rebalance import Assignment, GroupMember, StartPosition
+from gantry.client.consumer.rebalance import GroupMember
+from gantry.client.consumer.starts import Assignment, StartPosition
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import ClientError
 from gantry.client.tracer import Tracer
 from gantry.model.group import ConsumeFromWhere, SubscriptionData
 from gantry.model.message import MessageQueue
 from services.gateway.errors import UNKNOWN_GROUP, ProblemError
-from services.gateway.ws.ports import OnChange, Pulled
+from services.gateway.ws.ports import OnChange, OnReset, Pulled
 from services.gateway.ws.tracing import DeliveryTrace
 
 # The time that brokers may hold a pull of a push consumer: RocketMQ's brokerSuspendMaxTimeMillis.
@@ -56,6 +57,7 @@ class GroupConsumers:
         may_make: bool,
         is_orderly: bool,
         on_change: OnChange,
+        on_reset: OnReset,
     ) -> "GroupMembership":
         """Join a group as a consumer instance; return after `on_change` got the first assignment.
 
@@ -89,6 +91,7 @@ class GroupConsumers:
             on_change=changed,
             start=StartPosition(start, start_at_ms),
             is_orderly=is_orderly,
+            on_reset=on_reset,
         )
         async with self._explained(data.topic):
             await member.start()
@@ -119,7 +122,10 @@ class GroupMembership:
         self._data = data
 
     async def pull(self, queue: MessageQueue, offset: int, *, messages_max: int, bytes_max: int, waits: bool) -> Pulled:
-        """Pull messages; with `waits`, the broker may hold the pull while there are none. Raises ClientError."""
+        """Pull messages; with `waits`, the broker may hold the pull while there are none. Raises ClientError.
+
+        If the group's offset was reset, `on_reset` of the stream has been called when this returns.
+        """
         found = await self._consumer.pull(
             queue,
             offset,
@@ -128,7 +134,11 @@ class GroupMembership:
             expression=self._data,
             suspend_ms=SUSPEND_MS if waits else 0,
             wide_messages=messages_max,
+            epoch=self._member.epoch(queue),
         )
+        if found.reset_epoch is not None:
+            self._member.reset(queue, found.next_offset, found.reset_epoch)
+            return Pulled(b"", found.next_offset, is_reset=True)
         if found.status is PullStatus.FOUND:
             whole = found.body.obj
             data = whole if type(whole) is bytes and len(whole) == found.body.nbytes else bytes(found.body)

@@ -1,6 +1,6 @@
 """The parts of the gateway that a stream needs, as protocols, so that tests can replace them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,6 +11,9 @@ from services.gateway.schemas.outgoing import Item
 from services.gateway.turns import Turn
 from services.gateway.usecases.sending.results import BatchReport
 from services.gateway.ws.subscription import Trace
+
+OnReset = Callable[[MessageQueue, int], None]
+"""Receives a queue whose offset was reset, and the offset to go on at."""
 
 
 class OnChange(Protocol):
@@ -33,12 +36,14 @@ class Pulled:
     Attributes:
         data: Consecutive records; empty if no message before `next_offset` matched.
         is_moved: Whether the requested offset does not exist, and the next pull must start at `next_offset`.
+        is_reset: Whether the group's offset was reset, and the next pull must start at `next_offset`.
         is_behind: Whether the broker has more from `next_offset` on.
     """
 
     data: bytes
     next_offset: int
     is_moved: bool = False
+    is_reset: bool = False
     is_behind: bool = False
 
 
@@ -82,6 +87,7 @@ class Consumers(Protocol):
         may_make: bool,
         is_orderly: bool,
         on_change: OnChange,
+        on_reset: OnReset,
     ) -> Membership:
         """Join a group as a consumer instance; `on_change` is called at once, and at every later change.
 

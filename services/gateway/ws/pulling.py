@@ -101,7 +101,7 @@ class PullTasks:
         failures = 0
         while not feed.is_dropped:
             wake.clear()
-            order = session.next_pull(subscription, feed)
+            order, token = session.next_pull(subscription, feed), feed.token
             if order is None:
                 # The task may have been woken for room that it does not need any more.
                 self._apply(session.delivery.wake_waiting())
@@ -120,7 +120,8 @@ class PullTasks:
                 continue
             failures = 0
             is_empty = not found.data
-            self._deliver_pulled(subscription, feed, order, found)
+            if feed.token == token:  # The feed may have moved since, so that the result is of no use.
+                self._deliver_pulled(subscription, feed, order, found)
             # Without this, the task would keep dropped records in memory for as long as it waits.
             del found
             if order.waits and not waits and is_empty:
@@ -153,6 +154,8 @@ class PullTasks:
         return True
 
     def _deliver_pulled(self, subscription: Subscription, feed: Feed, order: PullOrder, found: Pulled) -> None:
+        if found.is_reset:
+            return  # The feed has moved (connection.py).
         if found.is_moved and not order.resend:
             self._apply(self._session.moved(subscription, feed, found.next_offset))
             return

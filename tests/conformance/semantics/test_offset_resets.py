@@ -9,6 +9,7 @@ import pytest
 from gantry.model.message import MessageQueue
 from gantry.remoting.bodies.resets import (
     CONSUMED,
+    HAS_MEMBERS,
     NO_QUEUE,
     OUT_OF_RANGE,
     SUPERSEDED,
@@ -351,6 +352,12 @@ class TestUndo:
         await reset_queues(unit, ResetQueue(queue_id=0, undo_epoch=epoch))
         assert committed(unit) is None
         assert (await read(unit)).code == ResponseCode.QUERY_NOT_FOUND
+
+    async def test_a_queue_that_had_no_offset_keeps_it_while_the_group_is_connected(self, unit: BrokerUnit) -> None:
+        await subscribe(unit, "g", "T")
+        epoch = (await reset_queues(unit, ResetQueue(queue_id=0, offset=5))).epoch
+        assert (await reset_queues(unit, ResetQueue(queue_id=0, undo_epoch=epoch))).queues[0].problem == HAS_MEMBERS
+        assert committed(unit) == 5
 
     async def test_it_is_refused_once_the_group_has_consumed(self, unit: BrokerUnit) -> None:
         await commit(unit, 30)

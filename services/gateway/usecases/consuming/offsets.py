@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from gantry.client.consumer.offsets import Offsets
+from gantry.client.consumer.offsets import BY_HAND, Offsets
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import ClientError
 from gantry.model.errors import InvalidValueError
@@ -177,7 +177,9 @@ class GroupOffsets:
 
         async def write(index: int) -> None:
             async with self._reader.explained(commits[index].topic):
-                await self._offsets.commit_offset(group, commits[index].queue, commits[index].queue_offset)
+                await self._offsets.commit_offset(
+                    group, commits[index].queue, commits[index].queue_offset, epoch=BY_HAND
+                )
 
         await each(look, range(len(commits)))
         await self._require_no_members(group)

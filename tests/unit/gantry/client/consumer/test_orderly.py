@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from gantry.client.consumer.rebalance import Assignment, GroupMember, StartPosition
+from gantry.client.consumer.rebalance import GroupMember
+from gantry.client.consumer.starts import Assignment, StartPosition
 from gantry.client.errors import InvalidArgumentError
 from gantry.model.group import ConsumeFromWhere, parse_tag_expression
 from gantry.model.message import MessageQueue

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from gantry.client.consumer.processqueue import ProcessQueue
-from gantry.client.consumer.rebalance import Assignment, GroupMember, StartPosition
+from gantry.client.consumer.rebalance import GroupMember
+from gantry.client.consumer.starts import Assignment, StartPosition
 from gantry.client.errors import BrokerError, InvalidArgumentError, NoRouteError
 from gantry.model.group import ConsumeFromWhere, parse_tag_expression
 from gantry.model.message import MessageQueue

@@ -24,7 +24,7 @@ from services.gateway.ws.endpoint import StreamEndpoint
 from services.gateway.ws.inbound import Charge
 from services.gateway.ws.limits import StreamLimits
 from services.gateway.ws.opening import UnreportedReading
-from services.gateway.ws.ports import OnChange, Pulled
+from services.gateway.ws.ports import OnChange, OnReset, Pulled
 from tests.support.pulledrecords import pulled
 from tests.support.sendresults import stored_messages
 from tests.support.virtualtime import VirtualClock
@@ -40,15 +40,18 @@ class FakeMembership:
 
     consume_timeout_ms = 60_000
 
-    def __init__(self, on_change: OnChange, messages: int) -> None:
+    def __init__(self, on_change: OnChange, on_reset: OnReset, messages: int) -> None:
         self.on_change = on_change
+        self.on_reset = on_reset
         self.messages = messages
         self.commits: list[tuple[int, int]] = []
         self.is_left = False
         self.hanging = ""
         self.failures = 0
         self.moved_to: int | None = None
+        self.reset_to: int | None = None
         self.pulls = 0
+        self.commit_s = 0.0
 
     async def pull(self, queue: MessageQueue, offset: int, *, messages_max: int, bytes_max: int, waits: bool) -> Pulled:
         self.pulls += 1
@@ -59,6 +62,10 @@ class FakeMembership:
         if self.moved_to is not None:
             moved_to, self.moved_to = self.moved_to, None
             return Pulled(b"", moved_to, is_moved=True)
+        if self.reset_to is not None:
+            reset_to, self.reset_to = self.reset_to, None
+            self.on_reset(queue, reset_to)
+            return Pulled(b"", reset_to, is_reset=True)
         if offset >= self.messages:
             await asyncio.sleep(15 if waits else 0)
             return Pulled(b"", offset)
@@ -69,6 +76,7 @@ class FakeMembership:
         if queue.broker_name == self.hanging:
             await asyncio.sleep(5)
             raise RequestTimeoutError(queue.broker_name, "no answer", sent=True)
+        await asyncio.sleep(self.commit_s)
         self.commits.append((queue.queue_id, offset))
 
     async def leave(self) -> None:
@@ -86,11 +94,13 @@ class FakeConsumers:
     def trace(self, group: str) -> None:
         return None
 
-    async def join(self, client_id: str, group: str, data: Any, *, on_change: OnChange, **_: Any) -> FakeMembership:
+    async def join(
+        self, client_id: str, group: str, data: Any, *, on_change: OnChange, on_reset: OnReset, **_: Any
+    ) -> FakeMembership:
         await asyncio.sleep(0.01)
         if data.topic == "NONE":
             raise ProblemError(UNKNOWN_TOPIC, "topic: 'NONE' does not exist")
-        member = FakeMembership(on_change, self.messages)
+        member = FakeMembership(on_change, on_reset, self.messages)
         self.members.append(member)
         await on_change([(MessageQueue(data.topic, "broker-a", number), 0) for number in range(self.queues)], [])
         return member
