@@ -3,7 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/.installed
+# The stamp is named after what is installed, because a checkout or a rebase changes the times of files.
+READY := $(VENV)/.installed-$(shell sed '/^\[tool/q' pyproject.toml | cat - constraints.txt | cksum | cut -d' ' -f1)
 UP ?=
 SEED ?=
 JOBS ?= 2
@@ -21,7 +22,7 @@ help: ## Print this list.
 
 install: $(READY) ## Make .venv with everything that Gantry and its tests need.
 
-$(READY): pyproject.toml constraints.txt
+$(READY):
 	@$(PYTHON) -c 'import sys; sys.exit("Gantry needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.11 install") if sys.version_info < (3, 11) else None'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'

@@ -80,19 +80,38 @@ class SubscriptionData:
         """Whether the subscription matches every message."""
         return self.sub_string == SUB_ALL
 
+    @property
+    def is_sql(self) -> bool:
+        """Whether the subscription has an SQL92 expression. Brokers alone evaluate it, and they do so exactly."""
+        return self.expression_type == SQL92_EXPRESSION
+
     def matches_code(self, tags_code: int) -> bool:
         """Return whether a unit with this tags code may match. Two tags may have the same code.
 
         Only the low 32 bits of `tags_code` are compared. The unit of a delayed message has a time in this field.
         """
-        if self.sub_string == SUB_ALL:
+        if self.sub_string == SUB_ALL or self.is_sql:
             return True
         code = tags_code & 0xFFFF_FFFF
         return (code - 0x1_0000_0000 if code & 0x8000_0000 else code) in self.code_set
 
     def matches_tag(self, tag: str | None) -> bool:
-        """Return whether a message with this tag matches. This check is exact; clients do the same."""
-        return self.sub_string == SUB_ALL or tag in self.tags_set
+        """Return whether a message with this tag, which a broker has returned, matches.
+
+        For tags, this check is exact; clients do the same. An SQL92 expression does not depend on the tag alone.
+        """
+        return self.sub_string == SUB_ALL or self.is_sql or tag in self.tags_set
+
+
+def sql_subscription(topic: str, sql: str, version_ms: int = 0) -> SubscriptionData:
+    """Return the subscription for an SQL92 expression, which is not parsed here.
+
+    Args:
+        topic: The topic of the subscription.
+        sql: The expression (docs/filters.md).
+        version_ms: The version of the subscription, usually the wall time of its creation.
+    """
+    return SubscriptionData(topic=topic, sub_string=sql, sub_version=version_ms, expression_type=SQL92_EXPRESSION)
 
 
 def parse_tag_expression(topic: str, expression: str | None, version_ms: int = 0) -> SubscriptionData:

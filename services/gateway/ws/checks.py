@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import NoReturn
 
 from gantry.model.errors import InvalidValueError
-from gantry.model.group import ConsumeFromWhere, SubscriptionData, parse_tag_expression
+from gantry.model.group import ConsumeFromWhere, SubscriptionData
 from gantry.model.names import check_group, check_topic, is_system_group
 from services.gateway.errors import (
     CONFLICT,
@@ -15,6 +15,7 @@ from services.gateway.errors import (
     not_implemented,
     reserved_name,
 )
+from services.gateway.schemas.filters import SqlFilter, subscription_of
 from services.gateway.schemas.times import parse_time_ms
 from services.gateway.ws import frames
 from services.gateway.ws.limits import StreamLimits
@@ -26,27 +27,26 @@ def raise_unsupported(field: str, what: str) -> NoReturn:
     raise not_implemented(field, f"{what} is not supported yet")
 
 
-def check_supported(frame: frames.Subscribe) -> str:
-    """Return the tag expression of a subscription, or reject one that asks for features that are not built yet."""
+def check_supported(frame: frames.Subscribe) -> None:
+    """Reject a subscription that asks for features that are not built yet."""
     for field, value, built in (
         ("/mode", frame.mode, "clustering"),
         ("/strategy", frame.strategy, "AVG"),
     ):
         if value != built:
             raise not_implemented(field, f"{value!r} is not supported yet; {built!r} is")
-    if isinstance(frame.filter, frames.SqlFilter):
+    if isinstance(frame.filter, SqlFilter):
         raise not_implemented("/filter", "SQL is not supported yet; use a tag expression")
-    return frame.filter
 
 
-def parse_names(frame: frames.Subscribe, expression: str, version_ms: int) -> SubscriptionData:
-    """Return the group's subscription. Raises ProblemError (400, 403) if a name or the expression is not valid."""
+def parse_names(frame: frames.Subscribe, version_ms: int) -> SubscriptionData:
+    """Return the group's subscription. Raises ProblemError (400, 403) if a name or the filter is not valid."""
     if is_system_group(frame.group):
         raise reserved_name("/group", frame.group)
     try:
         check_group(frame.group)
         check_topic(frame.topic)
-        return parse_tag_expression(frame.topic, expression, version_ms)
+        return subscription_of(frame.filter, frame.topic, version_ms, field="filter")
     except InvalidValueError as error:
         raise ProblemError(INVALID_FIELD, str(error), field=f"/{error.field}") from None
 

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from gantry.model.errors import InvalidValueError
+from services.gateway.schemas.filters import Filter
 from services.gateway.schemas.msgpackkeys import find_duplicate_key
 from services.gateway.schemas.reading import (
     READ_ERRORS,
@@ -28,7 +29,6 @@ from services.gateway.schemas.reading import (
 from services.gateway.ws.limits import DEFAULT_BATCH, DEFAULT_CREDIT_BYTES, DEFAULT_CREDIT_MESSAGES
 
 INT64_MAX: Final = 2**63 - 1
-FILTER_LENGTH_MAX: Final = 4096
 
 FrameId = Annotated[str, Meta(min_length=1, max_length=128)] | Annotated[int, Meta(ge=-INT64_MAX, le=INT64_MAX)]
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
@@ -56,18 +56,12 @@ class Credit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bytes: Count = DEFAULT_CREDIT_BYTES
 
 
-class SqlFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An SQL expression; a type of its own, so that the error can name it."""
-
-    sql: Annotated[str, Meta(max_length=FILTER_LENGTH_MAX)]
-
-
 class Subscribe(ClientFrame, frozen=True, tag="subscribe", rename={"start": "from"}):
     """Makes the connection a consumer instance of the group."""
 
     group: Name
     topic: Name
-    filter: Annotated[str, Meta(min_length=1, max_length=FILTER_LENGTH_MAX)] | SqlFilter = "*"
+    filter: Filter = "*"
     mode: Literal["clustering", "broadcasting"] = "clustering"
     order: Literal["concurrent", "orderly"] = "concurrent"
     strategy: Literal["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH", "MACHINE_ROOM", "MACHINE_ROOM_NEARBY", "CONFIG"] = (

@@ -293,7 +293,8 @@ class Session:
 
     def _subscribe(self, frame: frames.Subscribe) -> list[Effect]:
         limits = self._limits
-        data = parse_names(frame, check_supported(frame), self._wall_ms())
+        check_supported(frame)
+        data = parse_names(frame, self._wall_ms())
         self._rights.require_consume(frame.topic, frame.group)
         require_room(frame, self.subscriptions.values(), limits)
         start, start_at_ms = parse_start("last" if frame.start is UNSET else frame.start)

@@ -1,0 +1,40 @@
+"""A compiled expression."""
+
+from typing import Final
+
+from gantry.model.message import find_property
+from gantry.sqlfilter.javavalues import EvaluationError
+from gantry.sqlfilter.parser import parse
+
+
+class SqlFilter:
+    """An SQL92 expression that was parsed once and decides about many messages.
+
+    Only the properties that the expression names are decoded.
+
+    Attributes:
+        text: The expression.
+        names: Names of the properties whose values it takes.
+    """
+
+    __slots__ = ("_evaluate", "_properties", "names", "text")
+
+    def __init__(self, text: str) -> None:
+        """Parse an expression. Raises SqlError."""
+        self.text: Final = text
+        self._evaluate, self.names = parse(text)
+        self._properties = tuple((name, name.encode()) for name in self.names)
+
+    def matches(self, properties: bytes) -> bool:
+        """Return whether the expression is true for a message.
+
+        It is not true if the result is unknown, or if a value can't be converted as the expression demands.
+
+        Args:
+            properties: The encoded properties of the message.
+        """
+        values = {name: find_property(properties, encoded) for name, encoded in self._properties}
+        try:
+            return self._evaluate(values) is True
+        except EvaluationError:
+            return False

@@ -1,0 +1,10 @@
+"""The limits of an expression. RocketMQ has none: a long expression stops its broker's thread (ADR-0034)."""
+
+from typing import Final
+
+SQL_LENGTH_MAX: Final = 16_384
+"""Largest number of characters of an expression."""
+TOKENS_MAX: Final = 1_000
+"""Largest number of words, literals and operators. So a parse ends within the 20 ms that the event loop may be held."""
+DEPTH_MAX: Final = 64
+"""Largest number of operators within each other; each one takes a frame of Python's stack for every message."""
