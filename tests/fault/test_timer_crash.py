@@ -11,7 +11,6 @@ import asyncio
 import os
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import pytest
@@ -20,23 +19,18 @@ from gantry.model.record import iter_records
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.headers.timer import RecallMessageHeader
 from gantry.runtime.rng import Rng
-from services.broker.features import FEATURES
-from services.broker.timer import feature as timer
-from tests.support.brokerunit import BrokerUnit
+from tests.support.brokerunit import WITH_SMALL_WHEEL, BrokerUnit
 from tests.support.memfilesystem import MemFileSystem
 from tests.support.virtualtime import VirtualClock, VirtualTimeLoop
 
 SEEDS = int(os.environ.get("GANTRY_TEST_CRASH_SEEDS") or 2)
 FIRST_SEED = int(os.environ["GANTRY_TEST_SEED"])  # tests/conftest.py
 CUTS_MAX = 16
-SLOTS = 512
-"""The wheel of the test covers eight minutes, so that slots come round."""
 WINDOW = 40
-SMALL_WHEEL = partial(timer.build, slots=SLOTS)
 SETTINGS: dict[str, Any] = {
     "timer_roll_window_slot": WINDOW,
     "mapped_file_size_timer_log": 4096,
-    "features": tuple(SMALL_WHEEL if each is timer.build else each for each in FEATURES),
+    "features": WITH_SMALL_WHEEL,
 }
 
 

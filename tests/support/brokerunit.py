@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 from gantry.model.address import Address, pack_host
@@ -23,6 +24,7 @@ from services.broker.processors.send import TYPED_HEADERS
 from services.broker.processors.sendparts import note_peer
 from services.broker.settings import BrokerSettings
 from services.broker.store.messagestore import MessageStore
+from services.broker.timer import feature as timer
 from services.broker.timers import every, timers
 from tests.support.connectionpair import ConnectionPair
 from tests.support.memfilesystem import MemFileSystem
@@ -38,6 +40,10 @@ SMALL: Mapping[str, Any] = {
     "max_index_num": 400,
     "max_message_size": 64 * 1024,
 }
+
+_SMALL_WHEEL = partial(timer.build, slots=512)
+WITH_SMALL_WHEEL = tuple(_SMALL_WHEEL if each is timer.build else each for each in FEATURES)
+"""The features with a timer wheel of eight minutes. Its slots come round in a test, and copies of it are small."""
 
 
 class UnreachableClient:
@@ -207,4 +213,12 @@ def pull_header(topic: str = "T", offset: int = 0, **changes: Any) -> PullMessag
     return PullMessageHeader(topic=topic, queue_offset=offset, **{**values, **changes})
 
 
-__all__ = ["IDENTITY", "BrokerUnit", "SendMessageHeader", "UnreachableClient", "pull_header", "send_header"]
+__all__ = [
+    "IDENTITY",
+    "WITH_SMALL_WHEEL",
+    "BrokerUnit",
+    "SendMessageHeader",
+    "UnreachableClient",
+    "pull_header",
+    "send_header",
+]

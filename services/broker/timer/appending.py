@@ -2,6 +2,7 @@
 
 A message that can't be stored now (the disk is full) is tried again until it can. A message that can never be stored is
 dropped, counted and logged. A message whose topic was deleted is dropped and counted, also if the topic was made again.
+A message that was appended before the last start is not appended again (repeats.py).
 
 Concurrency: the loop's thread.
 """
@@ -20,6 +21,7 @@ from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import PutStatus
 from services.broker.timer.counts import TopicCounts
 from services.broker.timer.delivery import due_message, rolled_message
+from services.broker.timer.repeats import Repeats
 
 log = logger("broker.timer")
 
@@ -48,6 +50,7 @@ class Appender:
         topics: TopicTable,
         stats: BrokerStats,
         counts: TopicCounts,
+        repeats: Repeats,
         clock: Clock,
     ) -> None:
         self._store = store
@@ -55,6 +58,7 @@ class Appender:
         self._topics = topics
         self._stats = stats
         self._counts = counts
+        self._repeats = repeats
         self._clock = clock
         self._end = 0
         self._retry_is_logged = False
@@ -74,15 +78,18 @@ class Appender:
         return is_dead
 
     async def fire(self, message: StoredMessage, *, enqueued_ms: int) -> None:
-        """Append a due message to its real topic. `durable` waits until it is durable."""
+        """Append a due message to its real topic. `durable` waits until it is durable.
+
+        Raises ColdReadsBusyError, StoreReadError: nothing was appended, because the index can't be read now.
+        """
         topic = message.properties[PropertyName.REAL_TOPIC]
+        config, now_ms = self._topics.find(topic), self._clock.now_ms()
+        due = None if config is None else due_message(message, config, enqueued_ms=enqueued_ms, now_ms=now_ms)
+        is_repeated = due is not None and await self._repeats.has(due)
         self._counts.add(topic, -1)
-        config = self._topics.find(topic)
-        if config is None:
+        if due is None:
             self.dropped_topic_gone += 1
-            return
-        now_ms = self._clock.now_ms()
-        if await self._put(due_message(message, config, enqueued_ms=enqueued_ms, now_ms=now_ms), message):
+        elif not is_repeated and await self._put(due, message):
             self.fired += 1
             flow = self._stats.put_flow(topic, now_ms)
             flow.messages += 1
@@ -90,13 +97,17 @@ class Appender:
             flow.size_bytes += message.size_bytes
 
     async def roll(self, message: StoredMessage, *, enqueued_ms: int) -> None:
-        """Put a rolled message back into the timer's queue. `durable` waits until it is durable."""
+        """Put a rolled message back into the timer's queue. `durable` waits until it is durable.
+
+        Raises ColdReadsBusyError, StoreReadError: nothing was appended, because the index can't be read now.
+        """
         topic = message.properties[PropertyName.REAL_TOPIC]
+        rolled = rolled_message(message, enqueued_ms=enqueued_ms, now_ms=self._clock.now_ms())
+        is_repeated = await self._repeats.has(rolled)
         self._counts.add(topic, -1)
         if self._topics.find(topic) is None:
             self.dropped_topic_gone += 1
-            return
-        if await self._put(rolled_message(message, enqueued_ms=enqueued_ms, now_ms=self._clock.now_ms()), message):
+        elif not is_repeated and await self._put(rolled, message):
             self.rolled += 1
 
     async def durable(self) -> None:

@@ -22,6 +22,7 @@ from services.broker.timer.hook import SPECIAL_PROPERTIES, TimerHook
 from services.broker.timer.listing import Listing
 from services.broker.timer.processor import TimerProcessor
 from services.broker.timer.recovery import recover
+from services.broker.timer.repeats import Repeats
 from services.broker.timer.waiting import Waiting
 
 _WINDOW_SLOTS_MAX = WHEEL_SLOTS // 2 - 60
@@ -102,8 +103,15 @@ def build(broker: Broker, *, slots: int = WHEEL_SLOTS) -> TimerProcessor:
     waiting = Waiting(files, root_dir, clock, log_file_bytes=settings.mapped_file_size_timer_log, slots=slots)
     if settings.timer_wheel_enable:
         recover(waiting, store.record_at)
+    repeats = Repeats(store=store, waiting=waiting, cold=core.cold, turns=core.turns)
     appender = Appender(
-        store=store, waiters=core.waiters, topics=broker.tables.topics, stats=broker.stats, counts=counts, clock=clock
+        store=store,
+        waiters=core.waiters,
+        topics=broker.tables.topics,
+        stats=broker.stats,
+        counts=counts,
+        repeats=repeats,
+        clock=clock,
     )
     engine = Engine(
         waiting=waiting,

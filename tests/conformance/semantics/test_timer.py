@@ -265,6 +265,29 @@ async def test_waiting_messages_fire_after_a_restart_and_what_was_due_meanwhile_
         assert await bodies(unit) == [b"2", b"60", b"%d" % (3 * DAY_S)]
 
 
+async def test_a_message_that_has_fired_does_not_fire_again_however_often_the_broker_is_killed() -> None:
+    """Each kill comes after the delivery and before its mark, the check point."""
+    files: MemFileSystem | None = None
+    wall_ms = 0
+    for life in range(4):
+        async with BrokerUnit(files=files) as unit:
+            if files is None:
+                await unit.make_topic("T")
+                await unit.send(body=b"1", properties={"UNIQ_KEY": KEY, **at(unit, 4000)})
+                await unit.send(body=b"2", properties={"UNIQ_KEY": KEY, **at(unit, 4000)})
+                await asyncio.sleep(3.3)
+                # The check point of this message is the last one before the others fire.
+                await unit.send(body=b"later", properties=at(unit, 3_600_000))
+            else:
+                unit.clock.set_wall(wall_ms)
+            await asyncio.sleep(0.9)
+            assert await bodies(unit) == [b"1", b"2"], f"life {life}"
+            unit.files.sync_everything()
+            files, wall_ms = unit.files.crash_clone(Rng(life)), unit.clock.now_ms()
+            check = decode_timer_check(files.read("/data/store/config/timercheck"))
+            assert check.read_ms < wall_ms // 1000 * 1000, "the delivery is marked already"
+
+
 async def test_messages_survive_a_broker_that_was_down_for_20_days() -> None:
     files: MemFileSystem | None = None
     async with BrokerUnit() as unit:
