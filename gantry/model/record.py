@@ -71,6 +71,8 @@ crc32 = _crc32
 _V6 = sysflag.HOSTS_V6_MASK
 _PEEK = struct.Struct(">iI")
 _SHORT = struct.Struct(">h")
+_INT = struct.Struct(">i")
+_SYS_FLAG_AT = 36
 _FORMAT = ">iIIiiqqiq{born}sq{store}siqi"
 
 
@@ -349,6 +351,33 @@ def decode_head(data: RecordData, at: int, head: RecordHead, crc: CrcState) -> S
         crc,
     )
     return _new_tuple(StoredMessage, parts)
+
+
+def find_properties(data: RecordData, at: int, end: int) -> bytes | None:
+    """Return the encoded properties of the record between two positions, or None if its lengths are wrong.
+
+    The body is not read, and no checksum is checked.
+
+    Args:
+        data: Bytes or a map.
+        at: The start of the record.
+        end: The end of the record.
+    """
+    if end - at < RECORD_BYTES_MIN:
+        return None
+    _, magic = _PEEK.unpack_from(data, at)
+    (sys_flag,) = _INT.unpack_from(data, at + _SYS_FLAG_AT)
+    body_at = at + _HEADS[sys_flag & _V6].size
+    if body_at > end:
+        return None
+    (body_len,) = _INT.unpack_from(data, body_at - _INT.size)
+    prefix = 4 if magic == RECORD_MAGIC_V2 else 3  # The lengths of the topic and of the properties.
+    topic_at = body_at + body_len
+    if body_len < 0 or topic_at + prefix > end:
+        return None
+    topic_len = data[topic_at : topic_at + prefix - 2]
+    start = topic_at + prefix + int.from_bytes(topic_len)
+    return bytes(data[start:end]) if start <= end else None
 
 
 RecordScan = tuple[int, int, int, int, int, bytes, int, bytes, int, int, int, int, int, bool]

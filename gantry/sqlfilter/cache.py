@@ -6,7 +6,7 @@ from typing import Final
 from gantry.sqlfilter.compiled import SqlFilter
 from gantry.sqlfilter.errors import SqlError
 
-CACHED_CHARACTERS_MAX: Final = 1 << 20
+CACHED_CHARACTERS_MAX: Final = 4 << 20
 """Largest number of characters of all cached expressions. A compiled one takes about 50 bytes a character."""
 # So an empty expression has a cost, too.
 _ENTRY_CHARACTERS: Final = 64
@@ -22,6 +22,9 @@ class FilterCache:
         self._characters_max = characters_max
         self._entries: OrderedDict[str, SqlFilter | SqlError] = OrderedDict()
         self._characters = 0
+
+    def __contains__(self, text: str) -> bool:
+        return text in self._entries
 
     def get(self, text: str) -> SqlFilter:
         """Return the compiled expression. Raises SqlError."""

@@ -15,14 +15,15 @@ class SqlFilter:
     Attributes:
         text: The expression.
         names: Names of the properties whose values it takes.
+        cost: Number of its words, literals and operators, to which the time of a decision is proportional.
     """
 
-    __slots__ = ("_evaluate", "_properties", "names", "text")
+    __slots__ = ("_evaluate", "_properties", "cost", "names", "text")
 
     def __init__(self, text: str) -> None:
         """Parse an expression. Raises SqlError."""
         self.text: Final = text
-        self._evaluate, self.names = parse(text)
+        self._evaluate, self.names, self.cost = parse(text)
         self._properties = tuple((name, name.encode()) for name in self.names)
 
     def matches(self, properties: bytes) -> bool:

@@ -6,7 +6,7 @@ an expression, so it takes `a + 1 > 5` for `a` (ADR-0034).
 
 import re
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedToken, v_args
 
@@ -188,8 +188,22 @@ _LARK: Final = Lark(
 )
 
 
-def parse(text: str) -> tuple[expressions.Truth, tuple[str, ...]]:
-    """Return the function of an expression, and the names of the properties whose values it takes.
+class Parsed(NamedTuple):
+    """A parsed expression.
+
+    Attributes:
+        evaluate: Function of the values of the named properties.
+        names: Names of the properties.
+        tokens_count: Number of words, literals and operators.
+    """
+
+    evaluate: expressions.Truth
+    names: tuple[str, ...]
+    tokens_count: int
+
+
+def parse(text: str) -> Parsed:
+    """Return the function of an expression.
 
     Raises:
         SqlError: The expression is not valid, or is above a limit.
@@ -200,10 +214,10 @@ def parse(text: str) -> tuple[expressions.Truth, tuple[str, ...]]:
         )
     parser: Any = _LARK.parse_interactive(text)  # Some of its methods have no types.
     names: dict[str, None] = {}
-    token = None
+    token, count = None, 0
     try:
-        for count, token in enumerate(parser.lexer_thread.lex(parser.parser_state)):
-            if count >= TOKENS_MAX:
+        for count, token in enumerate(parser.lexer_thread.lex(parser.parser_state), 1):
+            if count > TOKENS_MAX:
                 raise SqlError(_at(token) + 1, f"more than {TOKENS_MAX} words, literals and operators")
             if token.type == "NAME":
                 token.type = _WORDS.get(token.upper(), "NAME")
@@ -217,7 +231,7 @@ def parse(text: str) -> tuple[expressions.Truth, tuple[str, ...]]:
     except UnexpectedToken as error:
         at = len(text) if error.token.type == "$END" else _at(error.token)
         raise _error_at(text, at, parser.accepts()) from None
-    return expressions.condition(found).evaluate, tuple(names)  # type: ignore[return-value]
+    return Parsed(expressions.condition(found).evaluate, tuple(names), count)  # type: ignore[arg-type]
 
 
 def _error_at(text: str, at: int, accepted: Collection[str]) -> SqlError:

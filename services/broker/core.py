@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from gantry.model.record import find_properties
 from gantry.runtime.clock import Clock
 from gantry.runtime.rng import Rng
 from gantry.runtime.workers import Worker
 from services.broker.coldreader import ColdReader
 from services.broker.durabilitywaiters import DurabilityWaiters, Watermark
+from services.broker.filter.subscriptions import SubscriptionFilters
 from services.broker.longpolling import LongPolling
 from services.broker.overload import LoopLag, Overload
 from services.broker.registry.persistence import RunInThread
@@ -36,7 +38,10 @@ class Core:
         self.live_settings = LiveSettings(settings)
         self.lag = LoopLag()
         self.overload = Overload(self.live_settings, self.lag)
-        self.long_polling = LongPolling(runtime.clock.monotonic_ms())
+        self.long_polling = LongPolling(
+            runtime.clock.monotonic_ms(), read_properties=lambda at: _read_properties(store(), at)
+        )
+        self.filters = SubscriptionFilters()
         self.cold = ColdReader(
             lambda operation, *blocks: store().attempt(operation, *blocks),
             lambda: store().files,
@@ -71,6 +76,11 @@ class Core:
         """
         self._store().wait_for_replicas(replicated_offset)
         self.waiters.follow(replace(self._watermark, lags_write=True))
+
+
+def _read_properties(store: MessageStore, physical_offset: int) -> bytes | None:
+    record = store.record_at(physical_offset)
+    return None if record is None else find_properties(record, 0, len(record))
 
 
 def _dispatch(store: MessageStore, *, everything: bool) -> int | None:

@@ -3,35 +3,42 @@
 A held pull is stored under its (topic, queue id), under its deadline in a bucket of SWEEP_INTERVAL_MS, and under its
 connection. All tables are insertion-ordered dicts, so the cost of holding, waking and forgetting does not depend on the
 number of held pulls. The arrival of a message only marks a pull. `wake` then resumes all marked pulls at once, so one
-reply to a pull carries all messages of a batch.
+reply to a pull carries all messages of a batch. A message that a pull's filter does not let through leaves the pull
+waiting.
 
 Concurrency: the loop's thread only.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from gantry.runtime.telemetry import logger
 from gantry.storeformat.layout import UNIT
-from services.broker.filter.tags import UnitFilter
+from services.broker.filter.subscriptions import MessageFilter
 
 log = logger("broker.longpolling")
 
 SWEEP_INTERVAL_MS = 100
 # RocketMQ takes any time that a client asks for. This limit keeps a table entry from staying for hours.
 SUSPEND_MAX_MS = 300_000
+# Largest cost of the SQL92 expressions that one arrival evaluates, about 2 ms. Beyond it, pulls are resumed, and their
+# reads evaluate the rest.
+WAKE_COST_MAX = 10_000
+
+ReadProperties = Callable[[int], bytes | None]
+"""Returns the encoded properties of the message at a physical offset, or None if they can't be read."""
 
 
 class HeldPull:
     """One waiting pull. `owner` is its connection, `resume` replies to it, `fail` replies with an error."""
 
-    __slots__ = ("bucket", "fail", "offset", "owner", "queue", "resume", "unit_filter")
+    __slots__ = ("bucket", "fail", "filter", "offset", "owner", "queue", "resume")
 
     def __init__(
         self,
         queue: tuple[str, int],
         offset: int,
-        unit_filter: UnitFilter | None,
+        wanted: MessageFilter,
         owner: Any,
         *,
         resume: Callable[[], None],
@@ -39,7 +46,7 @@ class HeldPull:
     ) -> None:
         self.queue = queue
         self.offset = offset
-        self.unit_filter = unit_filter
+        self.filter = wanted
         self.owner = owner
         self.resume = resume
         self.fail = fail
@@ -49,12 +56,17 @@ class HeldPull:
 class LongPolling:
     """The table of held pulls. Its owner limits the size: it checks `count` before it holds one more pull.
 
+    Args:
+        now_ms: The monotonic time.
+        read_properties: Reads the properties of a message that has just arrived.
+
     Attributes:
         count: Number of held pulls.
         failures: Number of pulls whose resumption raised an exception.
     """
 
-    def __init__(self, now_ms: int) -> None:
+    def __init__(self, now_ms: int, read_properties: ReadProperties) -> None:
+        self._read_properties = read_properties
         self._queues: dict[tuple[str, int], dict[HeldPull, None]] = {}
         self._buckets: dict[int, dict[HeldPull, None]] = {}
         self._owners: dict[Any, dict[HeldPull, None]] = {}
@@ -85,9 +97,8 @@ class LongPolling:
         waiting = self._queues.get((topic, queue_id))
         if waiting is None:
             return
-        codes = [tags_code for _, _, tags_code in UNIT.iter_unpack(units)]
-        first = max_offset - len(codes)
-        for held in [held for held in waiting if _is_answered(held, codes[max(held.offset - first, 0) :])]:
+        arrival = _Arrival(max_offset, units, self._read_properties)
+        for held in [held for held in waiting if arrival.answers(held)]:
             self._remove(held)
             self._woken.append(held)
 
@@ -146,9 +157,37 @@ class LongPolling:
         assert self.count >= len(self._queues), "every queue in the table holds a pull"
 
 
-def _is_answered(held: HeldPull, codes: Sequence[int]) -> bool:
-    takes = held.unit_filter
-    return len(codes) > 0 if takes is None else any(takes(code) for code in codes)
+class _Arrival:
+    """Messages that have arrived in a queue. The properties of each message are read at most once."""
+
+    __slots__ = ("_budget", "_first", "_properties", "_read", "_units")
+
+    def __init__(self, max_offset: int, units: bytes, read: ReadProperties) -> None:
+        self._units = list(UNIT.iter_unpack(units))
+        self._first = max_offset - len(self._units)
+        self._read = read
+        self._properties: dict[int, bytes | None] = {}
+        self._budget = WAKE_COST_MAX
+
+    def answers(self, held: HeldPull) -> bool:
+        """Return whether a pull has a message now, or must look itself."""
+        units = self._units[max(held.offset - self._first, 0) :]
+        takes, sql = held.filter
+        if takes is not None:
+            return any(takes(tags_code) for _, _, tags_code in units)
+        if sql is None:
+            return len(units) > 0
+        for at, _, _ in units:
+            self._budget -= sql.cost
+            properties = self._properties_at(at) if self._budget >= 0 else None
+            if properties is None or sql.matches(properties):
+                return True
+        return False
+
+    def _properties_at(self, at: int) -> bytes | None:
+        if at not in self._properties:
+            self._properties[at] = self._read(at)
+        return self._properties[at]
 
 
 def _discard(table: dict[Any, dict[HeldPull, None]], key: Any, held: HeldPull) -> None:

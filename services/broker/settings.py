@@ -98,6 +98,7 @@ class BrokerSettings(StoreSettings):
     channel_expired_timeout: int = 120_000  # ms
     default_query_max_num: int = 32
     store_reply_message_enable: bool = True
+    enable_property_filter: bool = True  # SQL92 filters. RocketMQ: off, ADR-0034.
     flush_delay_offset_interval: int = 10_000  # ms
 
     # Durability; a send that waits longer for the disk gets FLUSH_DISK_TIMEOUT.
@@ -222,6 +223,7 @@ LIVE_KEYS: Final = frozenset(
         "pull_thread_pool_queue_capacity",
         "os_page_cache_busy_time_out_mills",
         "store_reply_message_enable",
+        "enable_property_filter",
         "reject_transaction_message",
         "transaction_time_out",
         "transaction_check_max",

@@ -5,13 +5,16 @@ broker never reads the record.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 
 from gantry.model.group import SubscriptionData
+from gantry.storeformat.tagcodes import TagCodes
 
 # Returns whether the subscription wants the message with this tags code.
 UnitFilter = Callable[[int], bool]
 
 ALL_TAGS = "*"
+_FILTERS_CACHED_MAX = 1024
 
 
 def unit_filter(subscription: SubscriptionData) -> UnitFilter | None:
@@ -22,4 +25,9 @@ def unit_filter(subscription: SubscriptionData) -> UnitFilter | None:
     """
     if subscription.sub_string in {"", ALL_TAGS} or not subscription.code_set:
         return None
-    return frozenset(subscription.code_set).__contains__
+    return _filter_of(subscription.code_set)
+
+
+@lru_cache(maxsize=_FILTERS_CACHED_MAX)
+def _filter_of(codes: frozenset[int]) -> TagCodes:
+    return TagCodes(codes)

@@ -7,12 +7,14 @@ An instance is a client id on a connection. A member is an instance in one group
 three members.
 """
 
+import asyncio
+import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 
 from gantry.model import names
-from gantry.model.errors import InvalidNameError
-from gantry.model.group import SQL92_EXPRESSION, SubscriptionData, SubscriptionGroup, parse_tag_expression
+from gantry.model.errors import InvalidExpressionError, InvalidNameError
+from gantry.model.group import TAG_EXPRESSION, SubscriptionData, SubscriptionGroup, parse_tag_expression
 from gantry.model.javahash import java_hash
 from gantry.remoting.aio.channel import Channel, Handler
 from gantry.remoting.bodies import CheckClientConfig, ConsumerData, ConsumerIdList, HeartbeatData
@@ -21,6 +23,8 @@ from gantry.remoting.command import RemotingCommand
 from gantry.remoting.headers import GetConsumerListHeader, HeartbeatResponseHeader, UnregisterClientHeader
 from gantry.runtime.clock import Clock
 from services.broker.assembly import Broker
+from services.broker.filter.subscriptions import SubscriptionFilters
+from services.broker.processors.filterchecks import require_sql_enabled, unparsable
 from services.broker.processors.table import replying_to_refusals
 from services.broker.refusal import RefusalError
 from services.broker.registry.clients import ClientInfo
@@ -36,6 +40,9 @@ SUBSCRIPTIONS_OF_CLIENT_MAX = 10_000
 # A member takes about 1 KiB. The limit is enough for ten thousand connections with fifty groups each.
 MEMBERS_MAX = 500_000
 CLIENT_ID_LENGTH_MAX = 1024
+SQL_CHARACTERS_OF_CLIENT_MAX = 512 * 1024
+# An expression of this size takes up to 10 ms.
+PARSED_AT_ONCE = 4096
 # RocketMQ's TopicSysFlag.FLAG_UNIT_SUB: a consumer in unit mode subscribes to the topic.
 _UNIT_SUB_FLAG = 0x2
 
@@ -57,6 +64,7 @@ class ClientProcessor:
         consumers: ConsumerTable,
         topics: TopicTable,
         groups: GroupTable,
+        filters: SubscriptionFilters,
         live_settings: LiveSettings,
         clock: Clock,
         notify_group: Callable[[str], None],
@@ -65,6 +73,7 @@ class ClientProcessor:
         self._consumers = consumers
         self._topics = topics
         self._groups = groups
+        self._filters = filters
         self._live_settings = live_settings
         self._clock = clock
         self._notify_group = notify_group
@@ -81,10 +90,34 @@ class ClientProcessor:
             }
         )
 
-    def heartbeat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """34: register an instance in all its groups, or refuse the heart-beat as a whole and register nothing."""
+    def heartbeat(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand | Awaitable[RemotingCommand | None]:
+        """34: register an instance in all its groups, or refuse the heart-beat as a whole and register nothing.
+
+        New SQL92 expressions of more than PARSED_AT_ONCE characters are parsed in several turns of the loop.
+        """
         data = HeartbeatData.decode(request.body_bytes)
         _check_heartbeat(data)
+        new = [each for each in _subscriptions_of(data) if not self._filters.is_ready(each)]
+        if sum(len(each.sub_string) for each in new) > PARSED_AT_ONCE:
+            return self._heartbeat_later(channel, request, data, new)
+        return self._take_heartbeat(channel, request, data)
+
+    async def _heartbeat_later(
+        self, channel: Channel, request: RemotingCommand, data: HeartbeatData, new: list[SubscriptionData]
+    ) -> RemotingCommand | None:
+        for subscription in new:
+            with contextlib.suppress(InvalidExpressionError):
+                self._filters.filter_of(subscription)
+            await asyncio.sleep(0)
+        # A closed connection must not become a member: nothing would remove it.
+        return None if channel.closed else self._take_heartbeat(channel, request, data)
+
+    def _take_heartbeat(self, channel: Channel, request: RemotingCommand, data: HeartbeatData) -> RemotingCommand:
+        for consumer in data.consumers:
+            for subscription in consumer.subscriptions:
+                self._check_filter(consumer.group_name, subscription)
         self._check_room(channel, data)
         # Everything that may refuse the heart-beat comes before the first registration.
         subscriptions = [[_with_tag_hashes(each) for each in consumer.subscriptions] for consumer in data.consumers]
@@ -124,10 +157,20 @@ class ClientProcessor:
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
 
     def check_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """46: refuse a subscription that the broker does not support: one with an SQL92 expression."""
+        """46: refuse a subscription whose filter is invalid (23), or which the broker does not evaluate (1)."""
         check = CheckClientConfig.decode(request.body_bytes)
-        _refuse_sql(check.group, check.subscription)
+        self._check_filter(check.group, check.subscription)
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
+
+    def _check_filter(self, group: str, subscription: SubscriptionData) -> None:
+        if subscription.is_sql:
+            require_sql_enabled(self._live_settings, group, subscription)
+        elif subscription.expression_type == TAG_EXPRESSION:
+            return
+        try:
+            self._filters.filter_of(subscription)
+        except InvalidExpressionError as error:
+            raise unparsable(error) from None
 
     def consumer_ids(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """38: return the ids of a group's instances, for clients that allocate the queues among them."""
@@ -210,7 +253,7 @@ class ClientProcessor:
 
 
 def _check_heartbeat(data: HeartbeatData) -> None:
-    """Raise RefusalError for a heart-beat that breaks a limit, has an invalid name or uses SQL92.
+    """Raise RefusalError for a heart-beat that breaks a limit or has an invalid name.
 
     A heart-beat is refused as a whole. If the broker registered only some of its groups, the client would seem to have
     left the other groups, and their queues would go to other instances.
@@ -238,18 +281,17 @@ def _check_heartbeat(data: HeartbeatData) -> None:
             names.check_group(consumer.group_name, field="consumerGroup")
     except InvalidNameError as error:
         raise RefusalError(ResponseCode.SYSTEM_ERROR, str(error)) from None
-    for consumer in data.consumers:
-        for subscription in consumer.subscriptions:
-            _refuse_sql(consumer.group_name, subscription)
-
-
-def _refuse_sql(group: str, subscription: SubscriptionData) -> None:
-    if subscription.expression_type == SQL92_EXPRESSION:
+    characters = sum(len(each.sub_string) for each in _subscriptions_of(data) if each.is_sql)
+    if characters > SQL_CHARACTERS_OF_CLIENT_MAX:
         raise RefusalError(
             ResponseCode.SYSTEM_ERROR,
-            f"expressionType=SQL92: the broker does not support consumer to filter message by SQL92 yet "
-            f"(group {group}, topic {subscription.topic}, expression {subscription.sub_string[:200]!r})",
+            f"heart-beat with SQL92 expressions of {characters} characters, at most {SQL_CHARACTERS_OF_CLIENT_MAX} are "
+            "allowed",
         )
+
+
+def _subscriptions_of(data: HeartbeatData) -> Iterator[SubscriptionData]:
+    return (subscription for consumer in data.consumers for subscription in consumer.subscriptions)
 
 
 def _with_tag_hashes(subscription: SubscriptionData) -> SubscriptionData:
@@ -258,7 +300,7 @@ def _with_tag_hashes(subscription: SubscriptionData) -> SubscriptionData:
     Raises:
         InvalidExpressionError: The expression contains no tag.
     """
-    if subscription.is_all or subscription.code_set:
+    if subscription.is_all or subscription.code_set or subscription.is_sql:
         return subscription
     tags = subscription.tags_set or parse_tag_expression(subscription.topic, subscription.sub_string).tags_set
     return dataclasses.replace(subscription, tags_set=tags, code_set=frozenset(java_hash(tag) for tag in tags))
@@ -272,6 +314,7 @@ def build(broker: Broker) -> ClientProcessor:
         consumers=tables.consumers,
         topics=tables.topics,
         groups=tables.groups,
+        filters=broker.core.filters,
         live_settings=broker.core.live_settings,
         clock=broker.clock,
         notify_group=broker.notifications.notify,

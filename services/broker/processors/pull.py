@@ -1,7 +1,8 @@
 """Pull requests: 11 and 361.
 
 The order of the checks is RocketMQ's: the broker's perm (16), the group (26, 16), the topic (17, 16), the queue (29),
-then the subscription, which comes with the request or from the group's heart-beats (24, 16, 25; SQL92: 1).
+then the subscription, which comes with the request or from the group's heart-beats (24, 16, 25), and at last its filter
+(23; SQL92 while it is disabled: 1).
 
 A pull that finds no new message may be held. The event that wakes it runs it once more, and then the broker replies. A
 pull whose messages are not in memory waits in a task until a reader thread has read them (coldreader.py).
@@ -9,11 +10,10 @@ pull whose messages are not in memory waits in a task until a reader thread has 
 
 import contextlib
 from collections.abc import Awaitable, Mapping
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 from gantry.model.errors import InvalidExpressionError
-from gantry.model.group import SQL92_EXPRESSION, MessageModel, SubscriptionGroup, parse_tag_expression
+from gantry.model.group import MessageModel, SubscriptionData, SubscriptionGroup
 from gantry.model.names import TOOLS_CONSUMER_GROUP, is_dlq_topic
 from gantry.model.sysflag import PullSysFlag
 from gantry.model.topic import Perm, TopicConfig
@@ -24,11 +24,12 @@ from gantry.remoting.headers import PullMessageHeader, PullMessageResponseHeader
 from gantry.runtime.clock import Clock
 from services.broker.assembly import Broker
 from services.broker.coldreader import ColdReader
-from services.broker.filter.tags import UnitFilter, unit_filter
+from services.broker.filter.subscriptions import MessageFilter, SubscriptionFilters
 from services.broker.identity import BrokerIdentity
 from services.broker.longpolling import HeldPull, LongPolling
 from services.broker.offsetcommits import OffsetCommits
 from services.broker.overload import Overload
+from services.broker.processors.filterchecks import inline_subscription, require_sql_enabled, unparsable
 from services.broker.processors.pullcodes import REMARKS, code_of
 from services.broker.processors.reading import read_cold
 from services.broker.processors.table import replying_to_refusals
@@ -49,7 +50,6 @@ from services.broker.store.results import GetResult, GetStatus
 PULL_BYTES_MAX: Final = FRAME_BYTES_MAX - 1024 * 1024
 # Largest value of `gantryMaxMsgNums` that counts. It does not change the limit by bytes, which most pulls reach first.
 WIDE_MESSAGES_MAX: Final = 1024
-_FILTERS_CACHED_MAX = 1024
 _MASTER_ID = 0
 
 
@@ -76,7 +76,7 @@ class _Allowed(NamedTuple):
 
     topic: TopicConfig
     group: SubscriptionGroup
-    filter: UnitFilter | None
+    filter: MessageFilter
 
 
 class PullProcessor:
@@ -97,6 +97,7 @@ class PullProcessor:
         store: MessageStore,
         long_polling: LongPolling,
         cold: ColdReader,
+        filters: SubscriptionFilters,
         overload: Overload,
         stats: BrokerStats,
         live_settings: LiveSettings,
@@ -112,6 +113,7 @@ class PullProcessor:
         self._store = store
         self._long_polling = long_polling
         self._cold = cold
+        self._filters = filters
         self._overload = overload
         self._stats = stats
         self._live_settings = live_settings
@@ -233,7 +235,8 @@ class PullProcessor:
             header.queue_offset,
             header.max_msg_nums,
             max_bytes=PULL_BYTES_MAX if header.max_msg_bytes is None else min(header.max_msg_bytes, PULL_BYTES_MAX),
-            unit_filter=allowed.filter,
+            unit_filter=allowed.filter.unit,
+            property_filter=allowed.filter.sql,
             wide_messages=min(header.gantry_max_msg_nums or 0, WIDE_MESSAGES_MAX),
         )
         if is_armed:
@@ -310,23 +313,19 @@ class PullProcessor:
             raise RefusalError(ResponseCode.INVALID_PARAMETER, f"maxMsgNums={header.max_msg_nums}: is less than 1")
         return _Allowed(topic, group, self._filter(header, group))
 
-    def _filter(self, header: PullMessageHeader, group: SubscriptionGroup) -> UnitFilter | None:
-        if header.expression_type == SQL92_EXPRESSION:
-            raise RefusalError(
-                ResponseCode.SYSTEM_ERROR,
-                f"expressionType=SQL92: the broker does not support consumer to filter message by SQL92 yet "
-                f"(group {header.consumer_group}, topic {header.topic})",
-            )
-        if header.sys_flag & PullSysFlag.SUBSCRIPTION:
-            try:
-                return _inline_filter(header.topic, header.subscription)
-            except InvalidExpressionError as error:
-                raise RefusalError(
-                    ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}"
-                ) from None
-        return self._filter_of_group(header, group)
+    def _filter(self, header: PullMessageHeader, group: SubscriptionGroup) -> MessageFilter:
+        try:
+            if header.sys_flag & PullSysFlag.SUBSCRIPTION:
+                subscription = inline_subscription(header)
+            else:
+                subscription = self._subscription_of_group(header, group)
+            if subscription.is_sql:
+                require_sql_enabled(self._live_settings, header.consumer_group, subscription)
+            return self._filters.filter_of(subscription)
+        except InvalidExpressionError as error:
+            raise unparsable(error) from None
 
-    def _filter_of_group(self, header: PullMessageHeader, group: SubscriptionGroup) -> UnitFilter | None:
+    def _subscription_of_group(self, header: PullMessageHeader, group: SubscriptionGroup) -> SubscriptionData:
         info = self._consumers.find(header.consumer_group)
         if info is None:
             raise RefusalError(
@@ -355,18 +354,13 @@ class PullProcessor:
                 f"the consumer's subscription not latest: the broker has {subscription.sub_version}, "
                 f"the request {header.sub_version}",
             )
-        return unit_filter(subscription)
+        return subscription
 
 
 def _fenced(channel: Channel, header: PullMessageHeader) -> tuple[Sender, QueueKey, int]:
     """Return what the fence of resets needs to know of a pull."""
     key = QueueKey(header.topic, header.consumer_group, header.queue_id)
     return Sender(channel, header.gantry_reset_epoch), key, header.queue_offset
-
-
-@lru_cache(maxsize=_FILTERS_CACHED_MAX)
-def _inline_filter(topic: str, expression: str | None) -> UnitFilter | None:
-    return unit_filter(parse_tag_expression(topic, expression))
 
 
 def _forbidden(remark: str, kind: str) -> RefusalError:
@@ -386,6 +380,7 @@ def build(broker: Broker) -> PullProcessor:
         store=broker.store,
         long_polling=core.long_polling,
         cold=core.cold,
+        filters=core.filters,
         overload=core.overload,
         stats=broker.stats,
         live_settings=core.live_settings,

@@ -1,24 +1,39 @@
 import pytest
 
+from gantry.sqlfilter import SqlFilter
 from gantry.storeformat.layout import UNIT
-from services.broker.longpolling import SUSPEND_MAX_MS, HeldPull, LongPolling
+from services.broker.filter.subscriptions import MessageFilter
+from services.broker.longpolling import SUSPEND_MAX_MS, WAKE_COST_MAX, HeldPull, LongPolling
 
 
 class Table:
     """A table of held pulls, and the pulls that were resumed."""
 
     def __init__(self) -> None:
-        self.polling = LongPolling(now_ms=0)
+        self.properties: dict[int, bytes | None] = {}
+        self.reads: list[int] = []
+        self.polling = LongPolling(0, self.read)
         self.resumed: list[str] = []
         self.failed: list[Exception] = []
 
+    def read(self, at: int) -> bytes | None:
+        self.reads.append(at)
+        return self.properties[at]
+
     def hold(
-        self, name: str, *, offset: int = 0, codes: set[int] | None = None, owner: str = "c", ms: int = 1000
+        self,
+        name: str,
+        *,
+        offset: int = 0,
+        codes: set[int] | None = None,
+        sql: str | None = None,
+        owner: str = "c",
+        ms: int = 1000,
     ) -> None:
         held = HeldPull(
             ("T", 0),
             offset,
-            None if codes is None else codes.__contains__,
+            MessageFilter(None if codes is None else codes.__contains__, None if sql is None else SqlFilter(sql)),
             owner,
             resume=lambda: self.resumed.append(name),
             fail=self.failed.append,
@@ -122,10 +137,42 @@ def test_a_failing_pull_does_not_affect_others(table: Table) -> None:
     for number, resume in enumerate(
         (lambda: table.resumed.append("first"), fail, lambda: table.resumed.append("last"))
     ):
-        held = HeldPull(("T", 0), 0, None, f"c{number}", resume=resume, fail=table.failed.append)
+        held = HeldPull(("T", 0), 0, MessageFilter(), f"c{number}", resume=resume, fail=table.failed.append)
         table.polling.hold(held, now_ms=0, suspend_ms=1000)
     table.polling.arrived("T", 0, 1, units(0))
     table.polling.wake()
     assert table.resumed == ["first", "last"]
     assert [str(error) for error in table.failed] == ["no"]
     assert (table.polling.failures, table.polling.count) == (1, 0)
+
+
+def places(*positions: int) -> bytes:
+    return b"".join(UNIT.pack(at, 100, 0) for at in positions)
+
+
+def test_only_a_message_that_matches_wakes_a_pull_with_sql(table: Table) -> None:
+    for name in ("first", "second"):
+        table.hold(name, offset=3, sql="a > 5")
+    table.hold("other", offset=3, sql="a = 2")
+    table.properties = {100: b"a\x016", 200: b"a\x015", 300: b"a\x012", 400: b"a\x017"}
+    table.polling.arrived("T", 0, 5, places(100, 200, 300))  # The message at 100 has offset 2.
+    table.polling.wake()
+    assert table.resumed == ["other"]
+    assert table.reads == [200, 300], "each message is read once, for all pulls"
+    table.polling.arrived("T", 0, 6, places(400))
+    table.polling.wake()
+    assert table.resumed == ["other", "first", "second"]
+
+
+def test_beyond_its_budget_or_without_the_properties_an_arrival_wakes_pulls_that_look_themselves(table: Table) -> None:
+    table.hold("costly", sql=" OR ".join(["a = 5"] * 200))
+    table.properties = dict.fromkeys(range(20), b"a\x016")
+    table.polling.arrived("T", 0, 5, places(*range(5)))
+    assert table.polling.count == 1
+    assert WAKE_COST_MAX < 20 * 799
+    table.polling.arrived("T", 0, 25, places(*range(20)))
+    assert table.polling.count == 0
+    table.hold("unread", sql="a = 5")
+    table.properties = {7: None}
+    table.polling.arrived("T", 0, 26, places(7))
+    assert table.polling.count == 0

@@ -1,4 +1,5 @@
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -9,6 +10,7 @@ from gantry.remoting.aio import Channel
 from gantry.remoting.bodies import CheckClientConfig, ConsumerData, HeartbeatData
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
+from services.broker.processors import clients
 from tests.support.brokerunit import BrokerUnit
 from tests.support.connectionpair import ConnectionPair
 from tests.support.heartbeats import consumer_beat, subscribe
@@ -122,17 +124,68 @@ class TestHeartbeat:
         unit.broker.tables.producers.unregister("pg", unit.connection.server, "1@2")
         assert (await beat(unit, consumer_beat("3@4", "g", "T"))).code == 0
 
-    async def test_a_sql_subscription_is_refused_by_name_and_nothing_is_registered(self, unit: BrokerUnit) -> None:
+    async def test_an_sql_subscription_is_refused_while_sql_is_disabled_and_nothing_is_registered(
+        self, unit: BrokerUnit
+    ) -> None:
+        unit.change_settings(enable_property_filter=False)
         answer = await beat(unit, consumer_beat("1@2", "g", subscriptions=(SQL,), producer_groups=("pg",)))
         assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert "SQL92" in str(answer.remark)
-        assert "(group g, topic T, expression 'a > 5')" in str(answer.remark)
+        assert "enablePropertyFilter=false (group g, topic T, expression 'a > 5')" in str(answer.remark)
         assert unit.broker.tables.consumers.groups() == []
         assert unit.broker.tables.producers.groups() == {}
         check = await unit.ask(RequestCode.CHECK_CLIENT_CONFIG, body=CheckClientConfig("1@2", "g", SQL).encode())
         assert (check.code, "SQL92" in str(check.remark)) == (1, True)
         tags = CheckClientConfig("1@2", "g", SubscriptionData("T")).encode()
         assert (await unit.ask(RequestCode.CHECK_CLIENT_CONFIG, body=tags)).code == 0
+
+    async def test_an_invalid_expression_is_refused_before_anything_is_registered(self, unit: BrokerUnit) -> None:
+        wrong = dataclasses.replace(SQL, sub_string="a LIKE 'x'")
+        answer = await beat(unit, consumer_beat("1@2", "g", subscriptions=(SQL, wrong), producer_groups=("pg",)))
+        assert answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+        assert "sql: at character 3: LIKE is not supported" in str(answer.remark)
+        assert unit.broker.tables.consumers.groups() == []
+        assert unit.broker.tables.producers.groups() == {}
+        check = await unit.ask(RequestCode.CHECK_CLIENT_CONFIG, body=CheckClientConfig("1@2", "g", wrong).encode())
+        assert (check.code, check.remark) == (answer.code, answer.remark)
+        check = await unit.ask(RequestCode.CHECK_CLIENT_CONFIG, body=CheckClientConfig("1@2", "g", SQL).encode())
+        assert check.code == 0
+        unknown = dataclasses.replace(SQL, expression_type="XPATH")
+        answer = await beat(unit, consumer_beat("1@2", "g", subscriptions=(unknown,)))
+        assert (answer.code, "'XPATH' is neither TAG nor SQL92" in str(answer.remark)) == (23, True)
+
+    async def test_many_new_expressions_are_parsed_in_several_turns(
+        self, unit: BrokerUnit, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(clients, "PARSED_AT_ONCE", 20)
+        many = tuple(SubscriptionData(f"T{n}", f"a > {n}", sub_version=1, expression_type="SQL92") for n in range(9))
+        body = consumer_beat("1@2", "g", subscriptions=many)
+        closing = unit.connect()
+        waiting = asyncio.ensure_future(
+            closing.client.request(RemotingCommand.request(RequestCode.HEART_BEAT, body=body), 1000)
+        )
+        await asyncio.sleep(0)
+        closing.client.abort("gone")
+        await asyncio.gather(waiting, return_exceptions=True)
+        await asyncio.sleep(0.1)
+        assert unit.broker.tables.consumers.groups() == [], "a closed connection does not become a member"
+        assert (await beat(unit, consumer_beat("1@2", "g", subscriptions=many))).code == 0
+        info = unit.broker.tables.consumers.find("g")
+        assert info is not None
+        assert info.subscriptions["T8"].sub_string == "a > 8"
+        fresh = (*many[1:], dataclasses.replace(many[0], sub_string="a >> 5"))
+        body = consumer_beat(
+            "1@2", "other", subscriptions=(*fresh, SubscriptionData("U", "b" * 30, expression_type="SQL92"))
+        )
+        assert (await beat(unit, body)).code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+
+    async def test_the_expressions_of_one_client_are_limited(
+        self, unit: BrokerUnit, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(clients, "SQL_CHARACTERS_OF_CLIENT_MAX", 9)
+        two = (SQL, dataclasses.replace(SQL, topic="U"))
+        answer = await beat(unit, consumer_beat("1@2", "g", subscriptions=two))
+        assert answer.remark == "heart-beat with SQL92 expressions of 10 characters, at most 9 are allowed"
+        assert (await beat(unit, consumer_beat("1@2", "g", subscriptions=two[:1]))).code == 0
 
     async def test_a_filter_without_a_tag_is_refused_and_nothing_is_registered(self, unit: BrokerUnit) -> None:
         empty = SubscriptionData("T", sub_string="||", sub_version=1)

@@ -118,7 +118,8 @@ class TestRefusedPull:
             ({"max_msg_nums": 0}, ResponseCode.INVALID_PARAMETER, "maxMsgNums=0"),
             ({"consumer_group": "a b"}, ResponseCode.INVALID_PARAMETER, "group: 'a b'"),
             ({"sys_flag": 0}, ResponseCode.SUBSCRIPTION_NOT_EXIST, "group info not exist"),
-            ({"expression_type": "SQL92"}, ResponseCode.SYSTEM_ERROR, "SQL92 yet (group g, topic T)"),
+            ({"expression_type": "XPATH"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED, "'XPATH' is neither TAG nor SQL92"),
+            ({"expression_type": "SQL92"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED, "sql: at character 1: "),
             ({"subscription": " || "}, ResponseCode.SUBSCRIPTION_PARSE_FAILED, "names no tag"),
         ],
     )

@@ -8,6 +8,7 @@ import pytest
 from gantry.model.record import decode_record
 from gantry.storeformat.layout import file_name
 from services.broker.store.messagestore import MessageStore
+from services.broker.store.reader import FILTER_WORK_BYTES, FILTER_WORK_MAX
 from services.broker.store.results import Boundary, GetResult, GetStatus
 from tests.support.memfilesystem import MemFileSystem
 from tests.support.storeworkload import HOST, make_store, small_settings
@@ -130,7 +131,7 @@ def test_a_filter_continues_after_messages_that_do_not_match():
     red = opened.get(0, unit_filter=lambda code: code == ord("b"))
     assert (offsets(red), red.next_offset) == (list(range(1, 20, 2)), 20)
     three = opened.get(0, 3, unit_filter=lambda code: code == ord("b"))
-    assert (offsets(three), three.next_offset) == ([1, 3, 5], 6)
+    assert (offsets(three), three.next_offset) == ([1, 3, 5], 7), "the message at 6 does not match"
     none = opened.get(0, unit_filter=lambda code: False)
     assert (none.status, none.next_offset, none.count) == (GetStatus.NO_MATCHED_MESSAGE, 20, 0)
 
@@ -143,14 +144,48 @@ def test_a_filter_examines_a_bounded_number_of_units():
     assert opened.get(0, 5, unit_filter=lambda code: False).next_offset == 10
 
 
-def test_a_filter_on_records():
+class Matching:
+    """A property filter."""
+
+    def __init__(self, part: bytes, cost: int = 1) -> None:
+        self.part = part
+        self.cost = cost
+        self.seen = 0
+
+    def matches(self, properties: bytes) -> bool:
+        self.seen += 1
+        return self.part in properties
+
+
+def test_a_filter_on_properties():
     opened = Opened()
     for number in range(6):
         opened.put(1, tag="ab"[number % 2])
-    result = opened.get(0, record_filter=lambda record: b"TAGS\x01b" in record)
+    result = opened.get(0, property_filter=Matching(b"TAGS\x01b"))
     assert (offsets(result), result.next_offset) == ([1, 3, 5], 6)
-    none = opened.get(0, record_filter=lambda record: False)
+    none = opened.get(0, property_filter=Matching(b"TAGS\x01c"))
     assert (none.status, none.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 6)
+    two = opened.get(0, 2, property_filter=Matching(b"TAGS\x01b"))
+    assert (offsets(two), two.next_offset) == ([1, 3], 4)
+
+
+def test_a_filter_on_properties_ends_early_if_it_is_costly():
+    opened = Opened()
+    opened.put(30)
+    costly = Matching(b"x", cost=FILTER_WORK_MAX // (5 * FILTER_WORK_BYTES))
+    result = opened.get(0, property_filter=costly)
+    assert (result.status, result.next_offset, costly.seen) == (GetStatus.NO_MATCHED_MESSAGE, 5, 5)
+
+
+def test_a_damaged_record_never_matches_a_filter_on_properties():
+    opened = Opened()
+    opened.put(5)
+    opened.damage(2 * RECORD_BYTES + 95)  # In the body: the properties still match.
+    result = opened.get(0, property_filter=Matching(b""))
+    assert offsets(result) == [0, 1, 3, 4]
+    opened.damage(3 * RECORD_BYTES + 84)  # The length of the body: there are no properties to be found.
+    assert offsets(opened.get(0, property_filter=Matching(b""))) == [0, 1, 4]
+    assert opened.store.state().damaged_reads == 3
 
 
 def test_a_damaged_record_is_skipped_and_counted():
