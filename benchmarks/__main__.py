@@ -1,8 +1,8 @@
 """`python -m benchmarks [NAME …] [--tiny] [--json]`: measure, and compare the figures with the promises to users.
 
 Each figure comes with a baseline of the same run. `--tiny` only proves that the benchmarks work. Without names, all
-benchmarks run except `scale`, which takes minutes and up to 10 GB of disk, `forecasts`, which takes a quarter of an
-hour, and `rocketmq`, which needs Java.
+benchmarks run except `scale`, which takes minutes and up to 10 GB of disk, `timers`, which takes eight minutes and 1 GB,
+`forecasts`, which takes a quarter of an hour, and `rocketmq`, which needs Java.
 """
 
 import argparse
@@ -21,6 +21,8 @@ from benchmarks import (
     bench_spark,
     bench_store,
     bench_stream,
+    bench_timers,
+    bench_waiting,
 )
 from benchmarks.report import Row, show
 
@@ -37,13 +39,15 @@ BENCHMARKS: dict[str, Callable[..., Iterator[Row]]] = {
     "stream": bench_stream.run,
     "memory": bench_memory.run,
     "connections": bench_connections.run,
+    "waiting": bench_waiting.run,
     "samples": bench_samples.run,
     "spark": bench_spark.run,
     "scale": bench_scale.run,
+    "timers": bench_timers.run,
     "forecasts": bench_forecasts.run,
     "rocketmq": bench_rocketmq.run,
 }
-BY_NAME_ONLY = {"scale", "forecasts", "rocketmq"}
+BY_NAME_ONLY = {"scale", "timers", "forecasts", "rocketmq"}
 
 
 def main() -> int:

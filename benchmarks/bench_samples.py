@@ -207,7 +207,7 @@ def _family_cpu_s(pid: int) -> float:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         try:
             return cpu_s(pid) + ended + sum([cpu_s(int(child)) for child in children])
-        except (FileNotFoundError, ProcessLookupError):
+        except OSError:
             # A child has ended since the list was read. The next look counts it among those.
             continue
 

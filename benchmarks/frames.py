@@ -2,12 +2,15 @@
 
 import json
 import struct
+from collections.abc import Mapping
 
 from gantry.model.batch import encode_batch
+from gantry.model.messageid import decode_stored_id
 from gantry.remoting.codes import RequestCode
 
 BODY = bytes(range(32, 96)) * 16
 assert len(BODY) == 1024
+PRODUCERS = "PID_bench"
 _WORDS = struct.Struct(">II")
 
 
@@ -18,19 +21,60 @@ def frame(code: int, ext_fields: dict[str, str], opaque: int, body: bytes = b"")
     return _WORDS.pack(4 + len(header) + len(body), len(header)) + header + body
 
 
-def _send_fields(topic: str, queue_id: int, properties: str, *, batch: bool) -> dict[str, str]:
+def _send_fields(topic: str, queue_id: int, properties: str, *, batch: bool, sys_flag: int = 0) -> dict[str, str]:
     return {
-        "a": "PID_bench", "b": topic, "c": "TBW102", "d": "4", "e": str(queue_id), "f": "0", "g": "1795255510791", "h": "0",
-        "i": properties, "j": "0", "k": "false", "m": "true" if batch else "false",
+        "a": PRODUCERS, "b": topic, "c": "TBW102", "d": "4", "e": str(queue_id), "f": str(sys_flag),
+        "g": "1795255510791", "h": "0", "i": properties, "j": "0", "k": "false", "m": "true" if batch else "false",
     }  # fmt: skip
 
 
-def send_frame(topic: str, number: int, *, queues: int = 4, queue_id: int | None = None) -> bytes:
-    """Return a SEND_MESSAGE_V2 of one message of 1 KiB with a unique key, to `queue_id` or else to the queues in turn."""
-    properties = f"UNIQ_KEY\x01{number:032X}\x02WAIT\x01true\x02TAGS\x01TagA\x02"
+def send_frame(
+    topic: str,
+    number: int,
+    *,
+    queues: int = 4,
+    queue_id: int | None = None,
+    more: str = "",
+    sys_flag: int = 0,
+    body: bytes = BODY,
+) -> bytes:
+    """Return a SEND_MESSAGE_V2 of one message with a unique key, to `queue_id` or else to the queues in turn.
+
+    `more` has further encoded properties.
+    """
+    properties = f"UNIQ_KEY\x01{number:032X}\x02WAIT\x01true\x02TAGS\x01TagA\x02{more}"
     queue_id = number % queues if queue_id is None else queue_id
-    fields = _send_fields(topic, queue_id, properties, batch=False)
-    return frame(RequestCode.SEND_MESSAGE_V2, fields, number, BODY)
+    fields = _send_fields(topic, queue_id, properties, batch=False, sys_flag=sys_flag)
+    return frame(RequestCode.SEND_MESSAGE_V2, fields, number, body)
+
+
+def half_frame(topic: str, number: int) -> bytes:
+    """Return the send of a half message."""
+    return send_frame(topic, number, more=f"TRAN_MSG\x01true\x02PGROUP\x01{PRODUCERS}\x02", sys_flag=4)
+
+
+def commit_frame(number: int, half: Mapping[str, str]) -> bytes:
+    """Return an END_TRANSACTION that commits; `half` has the fields of the reply to the half message."""
+    fields = {
+        "producerGroup": PRODUCERS, "tranStateTableOffset": half["queueOffset"],
+        "commitLogOffset": str(stored_offset(half)), "commitOrRollback": "8", "fromTransactionCheck": "false",
+        "msgId": half["transactionId"], "transactionId": half["transactionId"],
+    }  # fmt: skip
+    return frame(RequestCode.END_TRANSACTION, fields, number)
+
+
+def send_back_frame(group: str, number: int, stored: Mapping[str, str]) -> bytes:
+    """Return a CONSUMER_SEND_MSG_BACK; `stored` has the fields of the reply to the send."""
+    fields = {
+        "offset": str(stored_offset(stored)), "group": group, "delayLevel": "0", "originMsgId": stored["transactionId"],
+        "originTopic": "", "unitMode": "false", "maxReconsumeTimes": "16",
+    }  # fmt: skip
+    return frame(RequestCode.CONSUMER_SEND_MSG_BACK, fields, number)
+
+
+def stored_offset(stored: Mapping[str, str]) -> int:
+    """Return the physical offset of a message, given the fields of the reply to its send."""
+    return decode_stored_id(stored["msgId"])[1]
 
 
 def batch_frame(topic: str, number: int, *, messages: int, queues: int = 4) -> bytes:

@@ -42,11 +42,15 @@ class FrameConnection(asyncio.Protocol):
     """One remoting connection. It counts the replies, and those with code 0.
 
     It calls back once for each batch of replies. If the connection is lost before `done` has a result, `done` fails.
+    If `kept` is given, it gets the bytes of each reply, without the length word.
     """
 
-    def __init__(self, on_replies: Callable[[int, int], None], done: asyncio.Future[None]) -> None:
+    def __init__(
+        self, on_replies: Callable[[int, int], None], done: asyncio.Future[None], kept: list[bytes] | None = None
+    ) -> None:
         self._on_replies = on_replies
         self._done = done
+        self._kept = kept
         self._buffer = b""
         self.transport: asyncio.Transport
 
@@ -64,6 +68,8 @@ class FrameConnection(asyncio.Protocol):
                 break
             header_length = _LENGTH.unpack_from(buffer, at + 4)[0] & 0xFFFFFF
             good += b'"code":0,' in buffer[at + 8 : at + 8 + header_length] or buffer[at + 8 : at + 10] == b"\0\0"
+            if self._kept is not None:
+                self._kept.append(buffer[at + 4 : at + 4 + length])
             at += 4 + length
             count += 1
         self._buffer = buffer[at:]
@@ -77,9 +83,17 @@ class FrameConnection(asyncio.Protocol):
 
 
 async def frames_closed_loop(
-    address: tuple[str, int], make_frame: Callable[[int], bytes], *, in_flight: int, requests: int
+    address: tuple[str, int],
+    make_frame: Callable[[int], bytes],
+    *,
+    in_flight: int,
+    requests: int,
+    kept: list[bytes] | None = None,
 ) -> Result:
-    """Keep `in_flight` requests in flight on one connection until `requests` are answered."""
+    """Keep `in_flight` requests in flight on one connection until `requests` are answered.
+
+    If `kept` is given, it gets the bytes of each reply, without the length word.
+    """
     loop = asyncio.get_running_loop()
     done = loop.create_future()
     state = {"sent": 0, "answered": 0, "good": 0}
@@ -99,7 +113,7 @@ async def frames_closed_loop(
         else:
             send(count)
 
-    _, connection = await loop.create_connection(lambda: FrameConnection(on_replies, done), *address)
+    _, connection = await loop.create_connection(lambda: FrameConnection(on_replies, done, kept), *address)
     began = time.perf_counter()
     send(in_flight)
     await asyncio.wait_for(done, 120)

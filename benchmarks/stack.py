@@ -144,10 +144,10 @@ def anonymous_mib(pid: int) -> float:
 
 
 def cpu_s(pid: int) -> float:
-    """Return the CPU time that a process has used, in seconds."""
-    # The second field is the program's name in brackets and may contain blanks.
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Return the processor time that a process has used, in seconds. Raises OSError if there is no such process."""
+    # The id of the process's clock, as clock_getcpuclockid(3) makes it on Linux. The figures in /proc are in steps of
+    # 10 ms.
+    return time.clock_gettime(~pid << 3 | 2)
 
 
 def descriptors(pid: int) -> int:
