@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 
 from services.broker.metrics import Figure
-from services.broker.newmessage import SendHook
+from services.broker.newmessage import QuickHook, SendHook
 from services.broker.offsetresets import OnReset
 
 Timer = tuple[str, int, Callable[[], Awaitable[None] | None]]
@@ -24,6 +24,7 @@ class FeatureSeams:
         at_stop: Callbacks, called once when the broker stops, before offsets and tables are saved.
         send_hooks: Hooks for special messages, in the order in which they run.
         special_properties: Names of the properties that make a message special (newmessage.py).
+        quick_hooks: Quick hooks by the name of their property, which is special, too.
     """
 
     def __init__(self) -> None:
@@ -36,3 +37,4 @@ class FeatureSeams:
         self.at_stop: list[Callable[[], None]] = []
         self.send_hooks: list[SendHook] = []
         self.special_properties: set[str] = set()
+        self.quick_hooks: dict[str, QuickHook] = {}

@@ -7,9 +7,9 @@ from gantry.model.propertyname import PropertyName
 from gantry.remoting.aio import Handler
 from services.broker.assembly import Broker
 from services.broker.delay.delivery import INTERVAL_MS, DelayedDelivery
-from services.broker.delay.levels import divert
+from services.broker.delay.levels import divert, find_place
 from services.broker.metrics import Figure
-from services.broker.newmessage import NewMessage
+from services.broker.newmessage import NewMessage, QuickPlace
 from services.broker.settings import LiveSettings
 from services.broker.store.messagestore import MessageStore
 
@@ -50,6 +50,7 @@ class DelayFeature:
         )
         broker.special_properties.add(PropertyName.DELAY)
         broker.send_hooks.append(self.divert)
+        broker.quick_hooks[PropertyName.DELAY] = self.find_place
         broker.timers.append(("delay", INTERVAL_MS, self.delivery.run))
         broker.timers.append(("delay-offsets", broker.settings.flush_delay_offset_interval, offsets.save))
         broker.figures += (
@@ -68,6 +69,10 @@ class DelayFeature:
     def divert(self, message: NewMessage) -> None:
         """Store a message with a delay level in the schedule topic."""
         divert(message, len(self.levels.delays_ms()))
+
+    def find_place(self, topic: str, queue_id: int, level: str, properties: str, unique_key: str) -> QuickPlace | None:
+        """Return where a message with a delay level waits. This is the quick hook."""
+        return find_place(topic, queue_id, level, len(self.levels.delays_ms()))
 
     def handlers(self) -> Mapping[int, Handler]:
         """Return no handlers."""

@@ -13,6 +13,7 @@ from gantry.model.address import pack_host
 from gantry.model.batch import decode_batch
 from gantry.model.errors import CorruptRecordError
 from gantry.model.propertyname import PropertyName
+from gantry.model.sysflag import TRANSACTION_MASK
 from gantry.remoting.aio.channel import Channel, Handler, Reply
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
@@ -182,10 +183,22 @@ class SendProcessor:
         body = request.body
         if not isinstance(body, bytes) or len(body) > self._live_settings.current.max_message_size:
             raise self._bad_body(body)
-        (properties, tag, keys, unique_key), waits_for_flush, special = self._properties.complete(header.properties)
-        if special is not None or (target.is_retry and header.reconsume_times):
+        is_retried = target.is_retry and header.reconsume_times
+        topic, stored_queue_id, flow = header.topic, queue_id, target.flow
+        stored, waits_for_flush, special, quick = self._properties.complete(header.properties)
+        if quick is not None:
+            hook, value = quick
+            place = None if is_retried else hook(topic, queue_id, value, header.properties or "", stored[3])
+            if place is None:
+                stored, waits_for_flush, special, _ = self._properties.complete_decoded(header.properties or "")
+            else:
+                topic, stored_queue_id, more = place
+                stored = (stored[0] + more, *stored[1:])
+                sys_flag &= ~TRANSACTION_MASK
+                flow = self._gate.flow(topic)
+        if special is not None or is_retried:
             message = NewMessage(
-                header.topic,
+                topic,
                 queue_id,
                 body,
                 special if special is not None else self._properties.decode(header.properties),
@@ -197,9 +210,10 @@ class SendProcessor:
                 max_reconsume_times=header.max_reconsume_times,
             )
             return self._append_special(channel, request, target, message)
+        properties, tag, keys, unique_key = stored
         status, at, queue_offset, _, end, reason = self._store.put(
-            header.topic,
-            queue_id,
+            topic,
+            stored_queue_id,
             body,
             properties,
             born_at_ms=header.born_timestamp,
@@ -213,7 +227,6 @@ class SendProcessor:
         )
         if status is not _OK:
             raise self._put_failed(status, reason, header.topic)
-        flow = target.flow
         flow.messages += 1
         flow.calls += 1
         flow.size_bytes += end - at

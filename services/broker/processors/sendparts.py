@@ -56,4 +56,4 @@ def send_checks(broker: Broker) -> SendChecks:
 
 def send_properties(broker: Broker) -> SendProperties:
     """Build the completion of properties from the broker's parts."""
-    return SendProperties(broker.identity, broker.unique_keys.make, broker.special_properties)
+    return SendProperties(broker.identity, broker.unique_keys.make, broker.special_properties, broker.quick_hooks)

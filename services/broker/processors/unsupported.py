@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 
 from gantry.model import sysflag
-from gantry.model.message import decode_properties
+from gantry.model.message import find_property
 from gantry.model.propertyname import PropertyName
 from gantry.remoting.aio.channel import Channel, Handler
 from gantry.remoting.codes import RequestCode, ResponseCode
@@ -39,6 +39,7 @@ _FEATURES: Mapping[str, str] = {
     PropertyName.INNER_BASE: "inner batches",
 }
 
+_TRAN_MSG = PropertyName.TRAN_MSG.encode()
 TRANSACTION_OR_INNER_BATCH = sysflag.TRANSACTION_MASK | sysflag.NEED_UNWRAP | sysflag.INNER_BATCH
 
 
@@ -82,7 +83,7 @@ def refuse_sys_flag(sys_flag: int, properties: str | None = None) -> None:
     kind = sys_flag & sysflag.TRANSACTION_MASK
     if kind == sysflag.TRANSACTION_NONE:
         return
-    named = decode_properties((properties or "").encode("utf-8", "replace")).get(PropertyName.TRAN_MSG, "")
+    named = find_property((properties or "").encode("utf-8", "replace"), _TRAN_MSG) or ""
     if kind != sysflag.TRANSACTION_PREPARED or is_neutral(PropertyName.TRAN_MSG, named):
         raise RefusalError(
             ResponseCode.MESSAGE_ILLEGAL,

@@ -65,11 +65,12 @@ class DispatchRequestMaker:
 
     def __init__(self, queues: ConsumeQueueStore, settings: StoreSettings) -> None:
         self._queues = queues
-        self._delays_ms = parse_delay_levels(settings.message_delay_level)
+        self.set_delay_levels(parse_delay_levels(settings.message_delay_level))
 
     def set_delay_levels(self, delays_ms: tuple[int, ...]) -> None:
         """Change the lengths of the delay levels, for messages that are stored from now on."""
         self._delays_ms = delays_ms
+        self._by_level = {str(number): delay_ms for number, delay_ms in enumerate(delays_ms, 1)}
 
     def from_record(self, head: RecordHead, *, with_keys: bool = True) -> DispatchRequest | None:
         """Return the request of a record in the log; None if its topic is not valid.
@@ -98,40 +99,13 @@ class DispatchRequestMaker:
             head.stored_at_ms,
         )
 
-    def unusual(  # noqa: PLR0917 - the fields of a DispatchRequest.
-        self,
-        queue: ConsumeQueue,
-        at: int,
-        size: int,
-        queue_offset: int,
-        sys_flag: int,
-        keyed: tuple[str, str, str],
-        properties: bytes,
-        stored_at_ms: int,
-    ) -> DispatchRequest:
-        """Return the request of a new message that belongs to the schedule topic or to a transaction.
-
-        `keyed` has its tag, unique key and keys.
-        """
-        tag, unique_key, keys = keyed
-        kind = sys_flag & TRANSACTION_MASK
-        is_indexed = kind != TRANSACTION_ROLLBACK
-        return DispatchRequest(
-            at,
-            size,
-            queue if kind not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK) else None,
-            queue_offset,
-            self.tags_code(queue.topic, tag, properties, stored_at_ms),
-            queue.topic,
-            unique_key if is_indexed else "",
-            keys if is_indexed else "",
-            stored_at_ms,
-        )
-
     def tags_code(self, topic: str, tag: str | None, properties: bytes, stored_at_ms: int) -> int:
         """Return the last field of a unit: the tag's hash, or the due time of a delayed message."""
         if topic == SCHEDULE_TOPIC:
             level = find_property(properties, DELAY)
+            known_ms = self._by_level.get(level or "")
+            if known_ms is not None:
+                return stored_at_ms + known_ms
             if level is not None and (given := parse_digits(level, LEVEL_MAX)):
                 number = min(given, len(self._delays_ms))
                 delay_ms = self._delays_ms[number - 1] if number else _UNKNOWN_DELAY_MS

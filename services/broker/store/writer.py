@@ -48,7 +48,7 @@ class Writer:
     """The writing side of a store.
 
     Args:
-        request_maker: Makes the dispatch requests of unusual messages.
+        request_maker: Knows the due times of delayed messages.
         pending: The list from which dispatch takes the requests of appended records.
         deletion: Knows which topics are being deleted.
 
@@ -159,14 +159,14 @@ class Writer:
         if len(self._pending) < self._pending_max:
             if tag is None or keys is None or unique_key is None:
                 tag, keys, unique_key = _look_up(properties, tag, keys, unique_key)
-            if topic != SCHEDULE_TOPIC and has_place:
-                code = hash_tag(tag) if tag else 0
-                self._pending.append((at, size, queue, queue_offset, code, topic, unique_key, keys, stored_at_ms))
-            else:
-                keyed = (tag, unique_key, keys)
-                self._pending.append(
-                    self._maker.unusual(queue, at, size, queue_offset, sys_flag, keyed, properties, stored_at_ms)
-                )
+            code = hash_tag(tag) if tag else 0
+            if topic == SCHEDULE_TOPIC:
+                code = self._maker.tags_code(topic, tag, properties, stored_at_ms)
+            if not has_place:
+                queue = None
+                if sys_flag & TRANSACTION_ROLLBACK == TRANSACTION_ROLLBACK:
+                    unique_key = keys = ""
+            self._pending.append((at, size, queue, queue_offset, code, topic, unique_key, keys, stored_at_ms))
         return _new_result(PutResult, (_OK, at, queue_offset, stored_at_ms, at + size, ""))
 
     def put_batch(

@@ -8,6 +8,7 @@ further attention: decided ones, and those of which the check has stored a newer
 Source: RocketMQ 5.3 TransactionalMessageBridge and TransactionalMessageServiceImpl (bytes and properties of each kind).
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -18,7 +19,7 @@ from gantry.model.names import TOPIC_LENGTH_MAX, TRANS_HALF_TOPIC, TRANS_OP_HALF
 from gantry.model.propertyname import PropertyName
 from gantry.model.record import encode_record
 from gantry.runtime.digits import parse_digits
-from services.broker.newmessage import NewMessage
+from services.broker.newmessage import NewMessage, QuickPlace
 
 CHECK_GROUP: Final = "CID_RMQ_SYS_TRANS"
 """The group whose committed offsets on half and op topic are the progress of the check."""
@@ -26,6 +27,8 @@ QUEUE_ID: Final = 0
 """Half and op topic have one queue."""
 OP_TAG: Final = "d"
 _SEPARATOR = ","
+_CHARS_MAX = 4096
+_find_group = re.compile(f"(?:^|\x02){PropertyName.PGROUP}\x01[^\x02]").search
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 
@@ -50,6 +53,18 @@ def make_half(message: NewMessage) -> None:
     message.topic, message.queue_id = TRANS_HALF_TOPIC, QUEUE_ID
     # Not "prepared": such a record would have no place in a queue, and the check could not find it.
     message.sys_flag &= ~sysflag.TRANSACTION_MASK
+
+
+def find_half_place(topic: str, queue_id: int, properties: str, unique_key: str) -> QuickPlace | None:
+    """Return where a half message is stored, and its further properties, as `make_half` decides it.
+
+    Returns:
+        None if the properties name no producer group, or are so long that their size in bytes matters.
+    """
+    if len(properties) > _CHARS_MAX or _find_group(properties) is None:
+        return None
+    more = f"{PropertyName.TRANSACTION_ID}\x01{unique_key}\x02REAL_TOPIC\x01{topic}\x02REAL_QID\x01{queue_id}\x02"
+    return TRANS_HALF_TOPIC, QUEUE_ID, more.encode()
 
 
 def real_queue(half: StoredMessage) -> tuple[str, int] | None:

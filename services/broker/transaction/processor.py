@@ -35,7 +35,7 @@ from gantry.runtime.telemetry import logger
 from services.broker.assembly import Broker
 from services.broker.durabilitywaiters import NotDurableError
 from services.broker.metrics import Figure
-from services.broker.newmessage import NewMessage
+from services.broker.newmessage import NewMessage, QuickPlace
 from services.broker.processors.reading import read_cold
 from services.broker.processors.table import replying_to_refusals
 from services.broker.refusal import RefusalError
@@ -50,6 +50,7 @@ from services.broker.transaction.messages import (
     QUEUE_ID,
     check_record,
     copied,
+    find_half_place,
     make_half,
     real_queue,
     transaction_key,
@@ -185,6 +186,16 @@ class TransactionProcessor:
         make_half(message)
         _check_room(properties)
         self.half_count += 1
+
+    def find_half_place(
+        self, topic: str, queue_id: int, tran_msg: str, properties: str, unique_key: str
+    ) -> QuickPlace | None:
+        """Return where a half message is stored. This is the quick hook; the send hook judges unusual messages."""
+        if tran_msg != "true" or self._broker.core.live_settings.current.reject_transaction_message:
+            return None
+        place = find_half_place(topic, queue_id, properties, unique_key)
+        self.half_count += place is not None
+        return place
 
     def end(self, channel: Channel, request: RemotingCommand) -> Awaitable[None] | None:
         """37: commit or roll back; the reply comes when the decision is durable."""
@@ -375,6 +386,7 @@ def build(broker: Broker) -> TransactionProcessor:
     transactions = TransactionProcessor(broker)
     broker.special_properties.add(PropertyName.TRAN_MSG)
     broker.send_hooks.append(transactions.store_as_half)
+    broker.quick_hooks[PropertyName.TRAN_MSG] = transactions.find_half_place
     broker.timers.append(("transactions", TICK_INTERVAL_MS, transactions.tick))
     broker.at_stop.append(transactions.finish)
     broker.figures += transactions.figures()
