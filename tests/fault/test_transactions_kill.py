@@ -243,14 +243,16 @@ async def check(killer: Killer, http: httpx.AsyncClient) -> Counter[str]:
     """Wait until all decisions are delivered, and compare. Return the number of transactions in each state."""
     rows = {call.body: await answered(http, show, call) for call in killer.calls if call.transaction}
 
-    async def are_delivered() -> bool:
+    async def undelivered() -> list[dict[str, Any]]:
         for call in killer.calls:
             if call.transaction and rows[call.body]["state"] != "open" and not rows[call.body]["delivered_at"]:
                 rows[call.body] = await answered(http, show, call)
-                return False
-        return True
+        return [row for row in rows.values() if row["state"] != "open" and not row["delivered_at"]]
 
-    await until(are_delivered, "all decisions are delivered", DELIVERED_S)
+    deadline = time.monotonic() + DELIVERED_S
+    while left := await undelivered():
+        assert time.monotonic() < deadline, f"decisions are not delivered within {DELIVERED_S:.0f} s: {left}"
+        await asyncio.sleep(0.5)
     bodies = await read_bodies(http)
     assert bodies.keys() <= {call.body for call in killer.calls}
     for call in killer.calls:

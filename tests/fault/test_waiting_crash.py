@@ -10,21 +10,20 @@ operation.
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
-from gantry.remoting.aio import Handler
-from gantry.remoting.command import RemotingCommand
 from gantry.runtime.rng import Rng
 from services.broker.store.settings import FlushDiskType
 from tests.fault.waitinghistory import WaitingHistory, assert_kept
-from tests.fault.waitingload import LEVELS, ROLL_WINDOW_S, WaitingLoad
+from tests.fault.waitingload import LEVELS, ROLL_WINDOW_S
+from tests.fault.waitingunit import go_on, load_on, virtually
 from tests.support.brokerunit import WITH_SMALL_WHEEL, BrokerUnit
 from tests.support.memfilesystem import MemFileSystem
-from tests.support.virtualtime import VirtualClock, VirtualTimeLoop
+from tests.support.virtualtime import VirtualClock
 
 SEEDS = int(os.environ.get("GANTRY_TEST_CRASH_SEEDS") or 1)
 CUTS = int(os.environ.get("GANTRY_TEST_CUTS") or 20)
@@ -47,25 +46,6 @@ SETTINGS: dict[str, Any] = {
     "features": WITH_SMALL_WHEEL,
 }
 MARKS_MS = {"t": -1, "r": -1, "l": 2_000, "x": 600}
-T = TypeVar("T")
-
-
-class UnitLink:
-    """A connection to a broker in memory."""
-
-    def __init__(self, unit: BrokerUnit, handlers: Mapping[int, Handler]) -> None:
-        self._unit = unit
-        self._connection = unit.connect(handlers)
-
-    async def ask(
-        self, code: int, header: Any = None, *, body: bytes | None = None, ext: dict[str, str] | None = None
-    ) -> RemotingCommand:
-        """Send a request and return its answer."""
-        return await self._unit.ask(code, header, body=body, ext=ext, connection=self._connection)
-
-    def now_ms(self) -> int:
-        """Return the virtual time."""
-        return self._unit.clock.now_ms()
 
 
 @dataclass
@@ -77,17 +57,6 @@ class Cut:
     files: MemFileSystem
     at_ms: int
     history: WaitingHistory
-
-
-def virtually(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        return runner.run(work())
-
-
-def load_on(unit: BrokerUnit, history: WaitingHistory, rng: Rng, life: int) -> WaitingLoad:
-    return WaitingLoad(
-        lambda handlers: UnitLink(unit, handlers), history, rng, life=life, has_rolls=True, pause_ms=PAUSE_MS
-    )
 
 
 async def run(
@@ -108,7 +77,7 @@ async def run(
 
     files = MemFileSystem(clock)
     async with BrokerUnit(files=files, flush_disk_type=flush, **SETTINGS) as unit:
-        load = load_on(unit, history, Rng(seed), 0)
+        load = load_on(unit, history, Rng(seed), has_rolls=True, pause_ms=PAUSE_MS)
         await load.start()
         files.on_operation = operate
         await asyncio.sleep(LOAD_S)
@@ -121,11 +90,7 @@ async def check(cut: Cut, seed: int, flush: FlushDiskType) -> int:
     """Go on after a cut, and compare. Return the number of repeated messages."""
     rng = Rng(seed + cut.number)
     unit = BrokerUnit(files=cut.files, flush_disk_type=flush, **SETTINGS)
-    unit.clock.set_wall(cut.at_ms + 1 + rng.below(DOWN_MS_MAX))
-    async with unit:
-        load = load_on(unit, cut.history, rng, 1)
-        await load.assert_decisions_hold()
-        delivered = await load.settle(timeout_s=60, quiet_s=4)
+    delivered = await go_on(unit, cut.history, rng, wall_ms=cut.at_ms + 1 + rng.below(DOWN_MS_MAX))
     assert_kept(cut.history, delivered, [cut.at_ms], MARKS_MS)
     return len(delivered) - len({(message.topic, message.body, message.failures) for message in delivered})
 

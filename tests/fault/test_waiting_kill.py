@@ -10,6 +10,7 @@ own, which follows from the run's seed. After so many kills, the broker gets ano
 import asyncio
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ import pytest
 from gantry.runtime.rng import Rng
 from tests.fault.brokers import BROKER, assert_verifies, broker
 from tests.fault.waitinghistory import TOPIC, WaitingHistory, assert_kept
-from tests.fault.waitingload import LEVELS, WaitingLoad
-from tests.support.brokerprocess import BrokerProcess, NamesrvProcess, Peer
+from tests.fault.waitingload import LEVELS, ProcessLink, WaitingLoad
+from tests.support.brokerprocess import BrokerProcess, NamesrvProcess
 from tests.support.transactionpeer import now_ms
 
 KILLS = int(os.environ.get("GANTRY_TEST_KILLS") or 4)
@@ -36,14 +37,6 @@ SETTINGS: dict[str, Any] = {
     "transaction_check_max": 200,
     "flush_interval_commit_log": 100,
 }
-
-
-class ProcessLink(Peer):
-    """A connection to a broker process."""
-
-    def now_ms(self) -> int:
-        """Return the machine's time."""
-        return now_ms()
 
 
 class Victim:
@@ -72,40 +65,28 @@ class Victim:
             await asyncio.sleep(0.3 + rng.below(1_000) / 1000)
             await self._kill()
         await asyncio.to_thread(self.process.start)
-        load, link = self._load(rng)
-        try:
-            if self.kills_ms:
-                await load.assert_decisions_hold()
-            await load.start()
-            await asyncio.sleep(rng.below(LIFE_MS_MAX) / 1000)
-            await self._kill()
-            await load.stop()
-        finally:
-            await link.client.close()
+        load = self._load(rng)
+        if self.kills_ms:
+            await load.assert_decisions_hold()
+        await load.start()
+        await asyncio.sleep(rng.below(LIFE_MS_MAX) / 1000)
+        await self._kill()
+        await load.stop()
 
     async def settle(self, rng: Rng) -> int:
         """Run the broker until nothing waits, and compare. Return the number of repeated deliveries."""
         await asyncio.to_thread(self.process.start)
-        load, link = self._load(rng)
-        try:
-            await load.assert_decisions_hold()
-            delivered = await load.settle(timeout_s=SETTLE_S, quiet_s=QUIET_S)
-        finally:
-            await link.client.close()
+        load = self._load(rng)
+        await load.assert_decisions_hold()
+        delivered = await load.settle(timeout_s=SETTLE_S, quiet_s=QUIET_S)
         assert_kept(self.history, delivered, self.kills_ms, self.marks_ms)
         assert await asyncio.to_thread(self.process.terminate) == 0, self.process.log[-2000:]
         assert_verifies(self.process.store)
         found = [message.body for message in delivered if message.topic == TOPIC]
         return len(found) - len(set(found))
 
-    def _load(self, rng: Rng) -> tuple[WaitingLoad, ProcessLink]:
-        links: list[ProcessLink] = []
-
-        def connect(handlers: Any) -> ProcessLink:
-            links.append(ProcessLink(self.process.address, handlers))
-            return links[0]
-
-        return WaitingLoad(connect, self.history, rng, life=len(self.kills_ms)), links[0]
+    def _load(self, rng: Rng) -> WaitingLoad:
+        return WaitingLoad(partial(ProcessLink, self.process.address), self.history, rng, life=len(self.kills_ms))
 
     async def _kill(self) -> None:
         await asyncio.to_thread(self.process.kill)

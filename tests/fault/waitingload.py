@@ -34,7 +34,9 @@ from tests.fault.waitinghistory import (
     is_failing,
     open_ends,
 )
+from tests.support.brokerprocess import Peer
 from tests.support.brokerunit import pull_header, send_header
+from tests.support.transactionpeer import now_ms
 
 COMMIT, ROLLBACK, UNKNOWN = sysflag.TRANSACTION_COMMIT, sysflag.TRANSACTION_ROLLBACK, sysflag.TRANSACTION_NONE
 LEVELS = "1s 2s 1s 1s 3s"
@@ -60,6 +62,22 @@ class Link(Protocol):
     def now_ms(self) -> int:
         """Return the broker's time."""
         ...
+
+    async def close(self) -> None:
+        """End the connection."""
+        ...
+
+
+class ProcessLink(Peer):
+    """A connection to a broker process."""
+
+    def now_ms(self) -> int:
+        """Return the machine's time."""
+        return now_ms()
+
+    async def close(self) -> None:
+        """End the connection."""
+        await self.client.close()
 
 
 MakeLink = Callable[[Mapping[int, Handler]], Link]
@@ -108,11 +126,13 @@ class WaitingLoad:
         self._tasks = [asyncio.ensure_future(worker) for worker in workers]
 
     async def stop(self) -> None:
-        """Stop the load. Requests that wait for an answer are given up. An error of the load is raised."""
+        """Stop the load, and close its connection. Requests without an answer are given up. Raises an error of the load."""
         self._stopping = True
         for task in self._tasks:
             task.cancel()
-        for result in await asyncio.gather(*self._tasks, return_exceptions=True):
+        results = await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.link.close()
+        for result in results:
             if isinstance(result, Exception):
                 raise result
 
