@@ -1,4 +1,4 @@
-"""Unmodified programs of Java's clients against our broker: delay, order, transactions, retry, request-reply."""
+"""Unmodified programs of foreign clients against our broker: delay, order, transactions, retry, request-reply."""
 
 import asyncio
 from collections.abc import Iterator
@@ -13,9 +13,10 @@ from tests.support.brokerprocess import BrokerProcess, NamesrvProcess, Peer, pee
 
 TOPICS = (
     *("DelayTopic", "OrderTopic", "TransactionTopic", "RetryTopic", "RequestTopic", "UnansweredTopic"),
-    *("OnsDelayTopic", "OnsOrderTopic", "OnsTransactionTopic"),
+    *("OnsDelayTopic", "OnsOrderTopic", "OnsTransactionTopic", "AliTopic"),
 )
 GROUPS = ("GID_order", "GID_retry_1", "GID_retry_2")
+ALI_GROUP = "GID_ali_features"
 QUICK_CHECKS = {
     "GANTRY_BROKER_TRANSACTION_CHECK_INTERVAL": "2000",
     "GANTRY_BROKER_TRANSACTION_TIME_OUT": "1000",
@@ -50,7 +51,7 @@ async def make_topics_and_groups(broker: str) -> None:
     async with peer_of(broker) as peer:
         for topic in TOPICS:
             await peer.make_topic(topic)
-        for group in GROUPS:
+        for group in (*GROUPS, ALI_GROUP):
             body = b'{"groupName":"%s"}' % group.encode()
             answer = await peer.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
             assert answer.code == ResponseCode.SUCCESS, answer.remark
@@ -97,6 +98,12 @@ def dead(cluster: Cluster, ran: Printed) -> Dead:
 def ons(cluster: Cluster) -> Printed:
     """The program of Alibaba Cloud's client has run."""
     return Printed(foreign.ons_client(cluster.namesrv))
+
+
+@pytest.fixture(scope="module")
+def ali(cluster: Cluster) -> Printed:
+    """The program of npm's client has run."""
+    return Printed(foreign.ali_ons_features(cluster.namesrv, "AliTopic", ALI_GROUP))
 
 
 @pytest.mark.java
@@ -194,3 +201,22 @@ class TestOnsClient:
         assert ons.bodies("transaction", "rolled back") == ["rollback"]
         assert sorted(ons.bodies("transaction", "checked")) == ["unknown, commit", "unknown, rollback"]
         assert sorted(ons.bodies("transaction", "received")) == ["commit", "unknown, commit"]
+
+
+@pytest.mark.node
+class TestAliOns:
+    """npm's ali-ons 3, which has levels, set times and retries, and neither order nor transactions."""
+
+    def test_delayed_messages_come_at_their_times(self, ali: Printed) -> None:
+        assert {line["status"] for line in ali.lines("ali-ons", "sent")} == {"SEND_OK"}
+        due_ms = {line["body"]: line["due_ms"] for line in ali.lines("ali-ons", "sent")}
+        for body in ("after a level", "at a time"):
+            (received,) = [line for line in ali.lines("ali-ons", "received") if line["body"] == body]
+            late_ms = received["at_ms"] - due_ms[body]
+            assert 0 <= late_ms <= LATE_MS_MAX, f"{body}: {late_ms} ms late"
+
+    def test_a_message_that_fails_once_comes_once_more(self, ali: Printed) -> None:
+        """Without a level, the broker takes the third one: 10 s."""
+        first, second = [line for line in ali.lines("ali-ons", "received") if line["body"] == "again"]
+        assert (first["times"], second["times"]) == (0, 1)
+        assert 10_000 <= second["at_ms"] - first["at_ms"] <= 10_000 + LATE_MS_MAX

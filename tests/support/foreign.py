@@ -61,7 +61,8 @@ def node_peer() -> Path:
             install = ["npm", "install", "--no-package-lock", "--no-audit", "--no-fund"]
             _run(install, cwd=folder, timeout_s=FETCH_TIMEOUT_S)
             (folder / "node_modules" / ".complete").touch()
-        shutil.copy(FOREIGN / "ali-ons-peer.js", folder / "ali-ons-peer.js")
+        for program in FOREIGN.glob("*.js"):
+            shutil.copy(program, folder / program.name)
     return folder
 
 
@@ -141,6 +142,12 @@ def _run_peer(
 def ali_ons(*arguments: str, timeout_s: float = 120) -> list[dict[str, Any]]:
     """Run the ali-ons scenario and return the JSON objects it printed."""
     return json_lines(_run(["node", "ali-ons-peer.js", *arguments], cwd=node_peer(), timeout_s=timeout_s))
+
+
+def ali_ons_features(namesrv: str, topic: str, group: str, *, timeout_s: float = 120) -> list[dict[str, Any]]:
+    """Run the ali-ons program of delays and retries and return the JSON objects it printed."""
+    command = ["node", "ali-ons-features.js", namesrv, topic, group]
+    return json_lines(_run(command, cwd=node_peer(), timeout_s=timeout_s))
 
 
 @contextlib.contextmanager
