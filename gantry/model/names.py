@@ -97,8 +97,11 @@ def check_topic(name: str, *, length_max: int = TOPIC_LENGTH_MAX, field: str = "
     """Check the name of a topic.
 
     Raises:
-        InvalidNameError: The name is empty or too long, or it contains a character outside `%|a-zA-Z0-9_-`.
+        InvalidNameError: The name is empty or too long, or it contains a character outside `%|a-zA-Z0-9_-`. The
+            topics in which a broker stores popped messages for a retry may also contain one `+`.
     """
+    if is_retry_topic(name) and name.count(POP_RETRY_SEPARATOR_V2) == 1:
+        name = name.replace(POP_RETRY_SEPARATOR_V2, POP_RETRY_SEPARATOR_V1)
     _check(name, length_max, field)
 
 

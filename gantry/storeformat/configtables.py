@@ -168,6 +168,8 @@ _TABLES: Final = {
     "delayOffset.json": _Table(
         "offsetTable", _Value(_INT64, _Kind("delay level", _INT32.takes)), {"dataVersion": _VERSION}
     ),
+    "consumerOrderInfo.json": _Table("table", _Value(_OBJECT)),
+    "messageRequestMode.json": _Table("messageRequestModeMap", _Value(_OBJECT)),
     "gantry-settings.json": _Table("settings", _Value(_TEXT), {"data_version": _VERSION}),
     "gantry-resets.json": _Table("resets", _Value(_OBJECT)),
     "gantry-deletions.json": _Table("topics", _Value(_OBJECT)),

@@ -11,6 +11,7 @@ from typing import Final
 from gantry.remoting.aio import Handler
 from services.broker.assembly import Broker
 from services.broker.delay import feature as delay
+from services.broker.pop import feature as pop
 from services.broker.processors import (
     backlog,
     brokeradmin,
@@ -54,6 +55,7 @@ FEATURES: Final[Sequence[Feature]] = (
     transaction.build,
     delay.build,
     timer.build,
+    pop.build,
 )
 
 

@@ -10,7 +10,7 @@ Concurrency: the loop's thread only.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from gantry.runtime.telemetry import logger
 from gantry.storeformat.layout import UNIT
@@ -27,6 +27,30 @@ WAKE_COST_MAX = 10_000
 
 ReadProperties = Callable[[int], bytes | None]
 """Returns the encoded properties of the message at a physical offset, or None if they can't be read."""
+
+
+class ArrivalObserver(Protocol):
+    """Further requests that wait for messages. Each method is called together with the one of LongPolling."""
+
+    def arrived(self, topic: str, queue_id: int, max_offset: int, units: bytes) -> None:
+        """Mark the requests that new messages answer."""
+        ...
+
+    def wake(self) -> None:
+        """Resume the marked requests."""
+        ...
+
+    def sweep(self, now_ms: int) -> None:
+        """Resume the requests whose time is over."""
+        ...
+
+    def forget(self, owner: Any) -> None:
+        """Drop the requests of a closed connection."""
+        ...
+
+    def resume_all(self) -> None:
+        """Resume all requests."""
+        ...
 
 
 class HeldPull:
@@ -63,10 +87,12 @@ class LongPolling:
     Attributes:
         count: Number of held pulls.
         failures: Number of pulls whose resumption raised an exception.
+        observers: Further requests that wait, such as pops.
     """
 
     def __init__(self, now_ms: int, read_properties: ReadProperties) -> None:
         self._read_properties = read_properties
+        self.observers: list[ArrivalObserver] = []
         self._queues: dict[tuple[str, int], dict[HeldPull, None]] = {}
         self._buckets: dict[int, dict[HeldPull, None]] = {}
         self._owners: dict[Any, dict[HeldPull, None]] = {}
@@ -94,6 +120,8 @@ class LongPolling:
             max_offset: Queue offset after the last new message.
             units: ConsumeQueue units of the messages, which end at `max_offset`.
         """
+        for observer in self.observers:
+            observer.arrived(topic, queue_id, max_offset, units)
         waiting = self._queues.get((topic, queue_id))
         if waiting is None:
             return
@@ -108,6 +136,8 @@ class LongPolling:
             woken, self._woken = self._woken, []
             for held in woken:
                 self._resume(held)
+        for observer in self.observers:
+            observer.wake()
 
     def sweep(self, now_ms: int) -> None:
         """Resume the pulls whose time is over. A timer calls this every SWEEP_INTERVAL_MS."""
@@ -121,11 +151,15 @@ class LongPolling:
                     self._remove(held)
                     self._resume(held)
         self._swept_bucket = current
+        for observer in self.observers:
+            observer.sweep(now_ms)
 
     def forget(self, owner: Any) -> None:
         """Drop the pulls of a closed connection."""
         for held in list(self._owners.get(owner, ())):
             self._remove(held)
+        for observer in self.observers:
+            observer.forget(owner)
 
     def resume_queue(self, topic: str, queue_id: int) -> None:
         """Resume the pulls that are held for a queue, because an offset in it was reset."""
@@ -139,6 +173,8 @@ class LongPolling:
             for held in list(waiting):
                 self._remove(held)
                 self._resume(held)
+        for observer in self.observers:
+            observer.resume_all()
 
     def _resume(self, held: HeldPull) -> None:
         try:

@@ -131,6 +131,10 @@ class BrokerSettings(StoreSettings):
     mapped_file_size_timer_log: int = TIMER_LOG_FILE_BYTES  # bytes
     recall_message_enable: bool = True  # RocketMQ: off.
 
+    # Pop
+    pop_from_retry_probability: int = 20  # Percentage of pops that look into the retry topics first.
+    enable_retry_topic_v2: bool = False  # Whether new pop retry topics are named %RETRY%group+topic, not group_topic.
+
     def check(self) -> None:
         """Raise ValueError("name: reason") if a value can't work."""
         for name in ("broker_name", "broker_cluster_name", "msg_trace_topic_name"):

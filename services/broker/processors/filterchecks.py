@@ -1,4 +1,4 @@
-"""The filters of pulls, and the refusals that pulls, heart-beats and checks of clients share."""
+"""The filters of pulls and pops, and the refusals that they share with heart-beats and checks of clients."""
 
 from functools import lru_cache
 
@@ -11,7 +11,6 @@ from gantry.model.group import (
     sql_subscription,
 )
 from gantry.remoting.codes import ResponseCode
-from gantry.remoting.headers import PullMessageHeader
 from services.broker.refusal import RefusalError
 from services.broker.settings import LiveSettings
 
@@ -35,14 +34,13 @@ def unparsable(error: InvalidExpressionError) -> RefusalError:
     return RefusalError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}")
 
 
-def inline_subscription(header: PullMessageHeader) -> SubscriptionData:
-    """Return the subscription of a pull that brings its own. Raises InvalidExpressionError."""
-    kind = header.expression_type
+def inline_subscription(topic: str, kind: str | None, expression: str | None) -> SubscriptionData:
+    """Return the subscription of a pull or pop that brings its own. Raises InvalidExpressionError."""
     if kind == SQL92_EXPRESSION:
-        return sql_subscription(header.topic, header.subscription or "")
+        return sql_subscription(topic, expression or "")
     if kind and kind != TAG_EXPRESSION:
         raise InvalidExpressionError("expressionType", kind, "is neither TAG nor SQL92")
-    return _tag_subscription(header.topic, header.subscription)
+    return _tag_subscription(topic, expression)
 
 
 @lru_cache(maxsize=_SUBSCRIPTIONS_CACHED_MAX)

@@ -316,7 +316,7 @@ class PullProcessor:
     def _filter(self, header: PullMessageHeader, group: SubscriptionGroup) -> MessageFilter:
         try:
             if header.sys_flag & PullSysFlag.SUBSCRIPTION:
-                subscription = inline_subscription(header)
+                subscription = inline_subscription(header.topic, header.expression_type, header.subscription)
             else:
                 subscription = self._subscription_of_group(header, group)
             if subscription.is_sql:

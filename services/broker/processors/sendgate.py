@@ -149,7 +149,7 @@ class SendChecks:
             names.check_topic(topic, length_max=length_max)
         except InvalidNameError as error:
             raise RefusalError(ResponseCode.INVALID_PARAMETER, str(error)) from None
-        if topic in names.NOT_ALLOWED_SEND_TOPICS:
+        if topic in names.NOT_ALLOWED_SEND_TOPICS or topic.startswith(names.REVIVE_TOPIC_PREFIX):
             raise RefusalError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
         if config is None or topic in self._unsaved:
             return None

@@ -2,8 +2,7 @@
 
 The broker never handles such a request in part, and never does something else instead.
 
-A message that asks for a set time or a pop receipt is refused too. As a normal message, it would be delivered at the wrong
-time.
+A message that asks for such a feature is refused too. As a normal message, it would be delivered in another form.
 """
 
 from collections.abc import Mapping
@@ -20,21 +19,11 @@ from services.broker.refusal import RefusalError
 UNSUPPORTED: Mapping[int, str] = {
     RequestCode.QUERY_ASSIGNMENT: "assigning queues on the broker",
     RequestCode.SET_MESSAGE_REQUEST_MODE: "assigning queues on the broker",
-    RequestCode.POP_MESSAGE: "pop consumption",
-    RequestCode.ACK_MESSAGE: "pop consumption",
-    RequestCode.BATCH_ACK_MESSAGE: "pop consumption",
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: "pop consumption",
-    RequestCode.PEEK_MESSAGE: "pop consumption",
-    RequestCode.NOTIFICATION: "pop consumption",
-    RequestCode.POLLING_INFO: "pop consumption",
     RequestCode.GET_BROKER_HA_STATUS: "replication to slaves",
     RequestCode.EXCHANGE_BROKER_HA_INFO: "replication to slaves",
 }
 
 _FEATURES: Mapping[str, str] = {
-    PropertyName.POP_CK: "pop consumption",
-    PropertyName.POP_CK_OFFSET: "pop consumption",
-    PropertyName.FIRST_POP_TIME: "pop consumption",
     PropertyName.INNER_NUM: "inner batches",
     PropertyName.INNER_BASE: "inner batches",
 }

@@ -38,7 +38,7 @@ class Heartbeats:
         broker.timers.append(("heartbeats", 1000, self._beat))
 
     def handlers(self) -> Mapping[int, Handler]:
-        return replying_to_refusals({RequestCode.POLLING_INFO: self.append_now})
+        return replying_to_refusals({RequestCode.GET_BROKER_HA_STATUS: self.append_now})
 
     async def append_now(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         if request.body is None:
@@ -93,9 +93,9 @@ async def test_a_feature_is_added_in_one_line() -> None:
     async with BrokerUnit(features=features) as unit:
         await unit.make_topic(BEATS_TOPIC)
         assert made[0].topics == [BEATS_TOPIC]
-        refused = await unit.ask(RequestCode.POLLING_INFO)
+        refused = await unit.ask(RequestCode.GET_BROKER_HA_STATUS)
         assert (refused.code, refused.remark) == (ResponseCode.MESSAGE_ILLEGAL, "no body")
-        assert (await unit.ask(RequestCode.POLLING_INFO, body=b"now")).code == ResponseCode.SUCCESS
+        assert (await unit.ask(RequestCode.GET_BROKER_HA_STATUS, body=b"now")).code == ResponseCode.SUCCESS
         await asyncio.sleep(2.5)
         answer = await unit.pull(BEATS_TOPIC, max_msg_nums=10)
         assert [message.body for message in iter_records(answer.body_bytes)] == [b"now", b"beat", b"beat"]
@@ -131,9 +131,9 @@ async def test_a_send_hook_stores_a_special_message_in_another_place() -> None:
 
 async def test_without_the_feature_its_code_is_unsupported() -> None:
     async with BrokerUnit() as unit:
-        answer = await unit.ask(RequestCode.POLLING_INFO, body=b"now")
+        answer = await unit.ask(RequestCode.GET_BROKER_HA_STATUS, body=b"now")
         assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-        assert "pop consumption comes in a later release" in str(answer.remark)
+        assert "replication to slaves comes in a later release" in str(answer.remark)
         assert set(unit.broker.handlers) >= set(UNSUPPORTED)
 
 
@@ -147,7 +147,7 @@ async def test_an_internal_append_waits_for_the_watermark_and_is_readable_when_i
     async with BrokerUnit(features=(*FEATURES, build), flush_disk_type=FlushDiskType.SYNC_FLUSH) as unit:
         await unit.make_topic(BEATS_TOPIC)
         unit.flush_is_stuck = True
-        asked = asyncio.ensure_future(unit.ask(RequestCode.POLLING_INFO, body=b"now"))
+        asked = asyncio.ensure_future(unit.ask(RequestCode.GET_BROKER_HA_STATUS, body=b"now"))
         await asyncio.sleep(0.5)
         assert not asked.done()
         unit.flush_is_stuck = False

@@ -146,7 +146,6 @@ class TestRefusedSend:
             ({"TIMER_DELIVER_MS": "soon"}, 13, "TIMER_DELIVER_MS=soon: is not a whole number"),
             ({"TIMER_DELAY_SEC": "9" * 19}, 13, "TIMER_DELAY_SEC=999"),
             ({"__STARTDELIVERTIME": "1.5"}, 13, "__STARTDELIVERTIME=1.5"),
-            ({"POP_CK": "0 1"}, 3, "POP_CK=0 1: pop consumption is"),
             ({"INNER_NUM": "2"}, 3, "INNER_NUM=2"),
             ("a\x01\ud800\x02", 13, "can't be written as UTF-8"),
             ({"a": "b" * 33_000}, 13, "properties have 33"),

@@ -250,7 +250,7 @@ class TestBrokerConfig:
         assert table["brokerVersionDesc"] == "V5_3_3"
 
 
-@pytest.mark.parametrize("code", [200050, 200051, 907])
+@pytest.mark.parametrize("code", [906, 907])
 async def test_unsupported_requests_are_refused_with_a_reason(unit: BrokerUnit, code: int) -> None:
     answer = await unit.ask(code)
     assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
