@@ -14,6 +14,7 @@ from benchmarks import (
     bench_forecasts,
     bench_http,
     bench_memory,
+    bench_pop,
     bench_remoting,
     bench_rocketmq,
     bench_samples,
@@ -35,6 +36,7 @@ def _store(*, tiny: bool = False) -> Iterator[Row]:
 BENCHMARKS: dict[str, Callable[..., Iterator[Row]]] = {
     "store": _store,
     "remoting": bench_remoting.run,
+    "pop": bench_pop.run,
     "http": bench_http.run,
     "stream": bench_stream.run,
     "memory": bench_memory.run,

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import uvloop
 
 from benchmarks import frames
+from benchmarks.bench_pop import pop_rate
 from benchmarks.bench_remoting import IN_FLIGHT, QUEUES, TOPIC, broker, sends
 from benchmarks.load import frames_closed_loop
 from benchmarks.report import Row
@@ -22,6 +23,7 @@ def run(*, tiny: bool = False) -> Iterator[Row]:
         with scratch("rocketmq") as folder:
             with broker(folder, mode) as facts:
                 ours = max(sends(address_of(facts), made).rate for _ in range(2))
+                our_pops = max(pop_rate(address_of(facts), len(made), f"GID_{number}") for number in range(2))
             settings = {"flushDiskType": mode, "mappedFileSizeCommitLog": str(256 << 20)}
             with foreign.java_broker(folder, folder / "java", settings, fully_compiled=True) as (_, address):
                 host, port = address.split(":")
@@ -30,4 +32,10 @@ def run(*, tiny: bool = False) -> Iterator[Row]:
                         frames_closed_loop((host, int(port)), made.__getitem__, in_flight=IN_FLIGHT, requests=len(made))
                     )
                 theirs = max(sends((host, int(port)), made).rate for _ in range(2))
+                groups = range(1 if tiny else WARM_UP_ROUNDS)
+                their_pops = max(pop_rate((host, int(port)), len(made), f"GID_{number}") for number in groups)
         yield Row(f"send, remoting, {mode}", ours, "messages/s", "Java broker", theirs, "≥ 1.0 x", ours >= theirs)
+        yield Row(
+            f"pop + ack of 32, remoting, {mode}", our_pops, "messages/s", "Java broker", their_pops, "≥ 1.0 x",
+            our_pops >= their_pops,
+        )  # fmt: skip

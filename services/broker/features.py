@@ -12,6 +12,7 @@ from gantry.remoting.aio import Handler
 from services.broker.assembly import Broker
 from services.broker.delay import feature as delay
 from services.broker.pop import feature as pop
+from services.broker.pop import modes
 from services.broker.processors import (
     backlog,
     brokeradmin,
@@ -56,6 +57,7 @@ FEATURES: Final[Sequence[Feature]] = (
     delay.build,
     timer.build,
     pop.build,
+    modes.build,
 )
 
 

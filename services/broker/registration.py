@@ -24,7 +24,7 @@ from gantry.remoting.bodies import KVTable, RegisterBrokerBody, TopicConfigSeria
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.errors import BodyError, RemotingError
-from gantry.remoting.headers import RegisterBrokerHeader, UnregisterBrokerHeader
+from gantry.remoting.headers import Header, RegisterBrokerHeader, UnregisterBrokerHeader
 from gantry.runtime.telemetry import logger
 from services.broker.identity import BrokerIdentity
 from services.broker.registry.topics import TopicTable, with_perm_of_broker
@@ -187,6 +187,16 @@ class Registration:
         for server in self._servers.values():
             server.needs_full = True
             server.wake.set()
+
+    async def ask(self, code: int, header: Header) -> RemotingCommand | None:
+        """Send a request to the name servers, one after the other. Return the first reply; None if there is none."""
+        for address in self._servers:
+            try:
+                command = RemotingCommand.request(code, header)
+                return await self._client.invoke(address, command, timeout_ms=self._timeout_ms)
+            except RemotingError:
+                continue
+        return None
 
     async def wait_until_announced(self) -> None:
         """Wait until every registered name server has the current topics, at most ANNOUNCE_TIMEOUT_MS."""

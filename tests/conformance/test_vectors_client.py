@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gantry.client.consumer.allocate import allocate_averagely
 from gantry.client.faultlatency import LADDER, fault_duration_ms
 from gantry.client.queueselector import hash_index
+from gantry.model.allocate import allocate_averagely
 from gantry.model.message import MessageQueue
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parent / "golden" / "vectors.json").read_text())

@@ -85,6 +85,11 @@ def java_features(*arguments: str, timeout_s: float = 180) -> list[dict[str, Any
     return json_lines(_run_rocketmq("FeaturesPeer", arguments, timeout_s))
 
 
+def java_pop(*arguments: str, timeout_s: float = 120) -> list[dict[str, Any]]:
+    """Run PopPeer.java and return the JSON objects it printed."""
+    return json_lines(_run_rocketmq("PopPeer", arguments, timeout_s))
+
+
 def ons_client(namesrv: str, *, timeout_s: float = 120) -> list[dict[str, Any]]:
     """Run OnsPeer.java and return the JSON objects it printed."""
     folder = CACHE / "java-ons"

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from gantry.client.answers import read_body
-from gantry.client.consumer.allocate import allocate_averagely
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import BrokerError, ClientError
+from gantry.model.allocate import allocate_averagely
 from gantry.model.message import MessageQueue
 from gantry.remoting.bodies import ConsumerIdList
 from gantry.remoting.codes import RequestCode

@@ -17,8 +17,6 @@ from gantry.remoting.command import RemotingCommand
 from services.broker.refusal import RefusalError
 
 UNSUPPORTED: Mapping[int, str] = {
-    RequestCode.QUERY_ASSIGNMENT: "assigning queues on the broker",
-    RequestCode.SET_MESSAGE_REQUEST_MODE: "assigning queues on the broker",
     RequestCode.GET_BROKER_HA_STATUS: "replication to slaves",
     RequestCode.EXCHANGE_BROKER_HA_INFO: "replication to slaves",
 }

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gantry.client.consumer.allocate import allocate_averagely
+from gantry.model.allocate import allocate_averagely, allocate_in_turn
 from gantry.model.message import MessageQueue
 
 
@@ -40,3 +40,9 @@ def test_the_share_equals_that_of_rocketmq(queue_count: int, member_count: int, 
 def test_a_client_that_is_not_a_member_gets_no_queues():
     assert allocate_averagely("stranger", queues_of(4), members(2)) == ()
     assert allocate_averagely("stranger", queues_of(4), []) == ()
+
+
+def test_in_turn_each_member_gets_every_nth_queue() -> None:
+    queues = [MessageQueue("T", "a", number) for number in range(5)]
+    shares = [allocate_in_turn(client, queues, ["x", "y"]) for client in ("x", "y", "z")]
+    assert shares == [(queues[0], queues[2], queues[4]), (queues[1], queues[3]), ()]
