@@ -1,4 +1,4 @@
-"""A fast path for the replies to sends: it formats the frame directly as bytes.
+"""A fast path for the replies to frequent requests: it formats the frame directly as bytes.
 
 The general path (typed header → ext fields → command → JSON) takes 2.5 µs, this path takes 0.6 µs. A whole send takes
 about 12 µs. Both paths give frames with the same content, and a test compares them.
@@ -8,7 +8,7 @@ import struct
 
 import msgspec
 
-from gantry.remoting.codes import ANNOUNCED_VERSION
+from gantry.remoting.codes import ANNOUNCED_VERSION, ResponseCode
 from gantry.remoting.command import RemotingCommand, SerializeType, encode_frame
 from gantry.remoting.headers.send import SendMessageResponseHeader
 from gantry.remoting.wireheader import OUR_LANGUAGE
@@ -16,6 +16,16 @@ from gantry.remoting.wireheader import OUR_LANGUAGE
 _WORDS = struct.Struct(">II")
 _JSON = int(SerializeType.JSON)
 _quote = msgspec.json.Encoder().encode
+
+
+def success_frame(request: RemotingCommand) -> bytes:
+    """Return the whole frame of a reply that says nothing but SUCCESS."""
+    if request.serialize_type != _JSON:
+        return encode_frame(RemotingCommand.response_to(request, ResponseCode.SUCCESS))
+    header = (
+        f'{{"code":0,"flag":1,"language":"{OUR_LANGUAGE}","opaque":{request.opaque},"version":{ANNOUNCED_VERSION}}}'
+    ).encode()
+    return _WORDS.pack(4 + len(header), len(header)) + header
 
 
 class SendReplies:

@@ -17,14 +17,15 @@ from typing import Final
 from gantry.model import names
 from gantry.model.errors import InvalidNameError
 from gantry.model.group import SubscriptionGroup
-from gantry.model.message import StoredMessage
+from gantry.model.message import CrcState, StoredMessage
 from gantry.model.propertyname import PropertyName
-from gantry.model.record import decode_record, pack_host
+from gantry.model.record import decode_head, pack_host
 from gantry.model.topic import Perm
 from gantry.remoting.aio.channel import Channel, Handler
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.headers import ConsumerSendMsgBackHeader
+from gantry.remoting.replies import success_frame
 from gantry.runtime.clock import Clock
 from gantry.runtime.rng import Rng
 from services.broker.coldreader import ColdReader
@@ -39,11 +40,13 @@ from services.broker.retry.topics import RetryTopics, dlq_topic_of, retry_topic_
 from services.broker.settings import LiveSettings
 from services.broker.stats import DLQ_PUT_NUMS, SNDBCK_PUT_NUMS, BrokerStats
 from services.broker.store.files.pages import NotInMemoryError
+from services.broker.store.log.logreader import HeadedRecord
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import PutStatus
 
 # A plain number: the operators of an enumeration are slow.
 _WRITE: Final = int(Perm.WRITE)
+_DURABLE = Outcome.DURABLE
 
 TOPICS_NEEDED_MAX: Final = 2
 """The retry topic and the topic of dead letters."""
@@ -113,7 +116,7 @@ class SendBackProcessor:
         if group.retry_queue_nums < 1:
             return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
         try:
-            record = self._cold.attempt(lambda: self._store.record_at(header.offset))
+            record = self._cold.attempt(lambda: self._store.headed_record_at(header.offset))
         except NotInMemoryError:
             return self._send_back_cold(channel, request, header)
         try:
@@ -125,7 +128,7 @@ class SendBackProcessor:
     async def _send_back_cold(
         self, channel: Channel, request: RemotingCommand, header: ConsumerSendMsgBackHeader
     ) -> None:
-        record = await read_cold(self._cold, channel, lambda: self._store.record_at(header.offset))
+        record = await read_cold(self._cold, channel, lambda: self._store.headed_record_at(header.offset))
         await self._send_back_later(None, channel, request, header, record)
 
     async def _send_back_later(
@@ -134,7 +137,7 @@ class SendBackProcessor:
         channel: Channel,
         request: RemotingCommand,
         header: ConsumerSendMsgBackHeader,
-        record: bytes | None,
+        record: HeadedRecord | None,
     ) -> None:
         """Create the missing topics, and store the message. The results of the checks may have changed meanwhile."""
         for _ in range(TOPICS_NEEDED_MAX + 1):
@@ -173,7 +176,7 @@ class SendBackProcessor:
         request: RemotingCommand,
         header: ConsumerSendMsgBackHeader,
         group: SubscriptionGroup,
-        record: bytes | None,
+        record: HeadedRecord | None,
     ) -> None:
         """Store the message; the reply follows when it is durable.
 
@@ -188,9 +191,10 @@ class SendBackProcessor:
             raise RefusalError(
                 ResponseCode.NO_PERMISSION, f"the topic[{retry_topic.topic_name}] sending message is forbidden"
             )
-        origin = None if record is None else decode_record(record, check_crc=False)
-        if origin is None or origin.physical_offset != header.offset:
+        if record is None:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
+        data, head = record
+        origin = decode_head(data, 0, head, CrcState.UNCHECKED)
         given = header.max_reconsume_times if request.version >= LIMIT_VERSION_MIN else None
         is_dead = origin.reconsume_times >= failures_max(group, given) or header.delay_level < 0
         if is_dead and self._topics.find(names.dlq_topic(group.group_name)) is None:
@@ -256,8 +260,8 @@ def _new_message(origin: StoredMessage) -> NewMessage:
 
 
 def _reply(outcome: Outcome, channel: Channel, request: RemotingCommand) -> None:
-    if outcome is Outcome.DURABLE:
-        reply = RemotingCommand.response_to(request, ResponseCode.SUCCESS)
+    if outcome is _DURABLE:
+        channel.reply_frame(request, success_frame(request))
     else:
-        reply = RemotingCommand.response_to(request, ResponseCode.SYSTEM_ERROR, remark=_OUTCOMES[outcome])
-    channel.reply(request, reply)
+        remark = _OUTCOMES[outcome]
+        channel.reply(request, RemotingCommand.response_to(request, ResponseCode.SYSTEM_ERROR, remark=remark))

@@ -155,7 +155,7 @@ class MessageStore:
         self.search = reader.search
         self.records = reader.records
         self.index_last_update = reader.index_last_update
-        self.record_at = self._log_reader.record
+        self.record_at, self.headed_record_at = self._log_reader.record, self._log_reader.headed_record
         self.earliest_stored_at = self._log_reader.first_stored_at
         self.attempt = self._pages.attempt
         backlog = BacklogReader(self._log, self._log_reader, self._queues)

@@ -13,25 +13,28 @@ if the client waits for the reply; the real topic must still exist.
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gantry.model import sysflag
-from gantry.model.message import StoredMessage
-from gantry.model.names import TRANS_HALF_TOPIC
+from gantry.model.address import pack_host
+from gantry.model.message import CrcState, StoredMessage
+from gantry.model.names import TRANS_HALF_TOPIC, is_retry_topic
 from gantry.model.propertyname import PropertyName
-from gantry.model.record import decode_record
+from gantry.model.record import CRC_PROPERTY_BYTES, decode_head
 from gantry.remoting.aio.channel import Channel
 from gantry.remoting.codes import ResponseCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.headers.transaction import EndTransactionHeader
+from gantry.remoting.replies import success_frame
 from gantry.runtime.clock import Clock
 from gantry.runtime.telemetry import logger
 from services.broker.durabilitywaiters import DurabilityWaiters, Outcome
-from services.broker.newmessage import NewMessage, SendHook
+from services.broker.newmessage import SendHook
 from services.broker.refusal import RefusalError
 from services.broker.registry.topics import TopicTable
 from services.broker.settings import LiveSettings
 from services.broker.store.messagestore import MessageStore
-from services.broker.store.results import PutStatus
+from services.broker.store.results import PutResult, PutStatus
 from services.broker.transaction.decided import DecidedOffsets
 from services.broker.transaction.judgement import immunity_ms
 from services.broker.transaction.messages import TransactionKey, committed, real_queue, transaction_key
@@ -39,6 +42,9 @@ from services.broker.transaction.openhalves import OpenHalves
 from services.broker.transaction.opwriter import OpWriter
 
 log = logger("broker.transaction")
+
+_DURABLE = Outcome.DURABLE
+_DONE = frozenset({PropertyName.TRAN_MSG})
 
 COMMIT, ROLLBACK = sysflag.TRANSACTION_COMMIT, sysflag.TRANSACTION_ROLLBACK
 
@@ -71,6 +77,18 @@ class DecisionCounts:
 
     committed: int = 0
     rolled_back: int = 0
+
+
+class FoundHalf(NamedTuple):
+    """A half message that a decision names.
+
+    Attributes:
+        message: The half message.
+        properties: Its encoded properties, without the checksum over the whole record. A commit stores them again.
+    """
+
+    message: StoredMessage
+    properties: bytes
 
 
 class Decisions:
@@ -115,27 +133,32 @@ class Decisions:
         self._clock = clock
         self._live_settings = live_settings
 
-    def find_half(self, physical_offset: int) -> StoredMessage | None:
+    def find_half(self, physical_offset: int) -> FoundHalf | None:
         """Return the half message at an offset of the log, or None if there is none.
 
         Raises:
             NotInMemoryError: It must be read from the disk, and the pages are guarded.
         """
-        record = self._store.record_at(physical_offset) if physical_offset >= 0 else None
-        if record is None:
+        found = self._store.headed_record_at(physical_offset) if physical_offset >= 0 else None
+        if found is None:
             return None
-        message = decode_record(record, check_crc=False)
-        return message if message.topic == TRANS_HALF_TOPIC else None
+        record, head = found
+        message = decode_head(record, 0, head, CrcState.UNCHECKED)
+        if message.topic != TRANS_HALF_TOPIC:
+            return None
+        return FoundHalf(message, head.properties[:-CRC_PROPERTY_BYTES] if head.has_record_crc else head.properties)
 
     def decide(
-        self, channel: Channel, request: RemotingCommand, header: EndTransactionHeader, half: StoredMessage | None
+        self, channel: Channel, request: RemotingCommand, header: EndTransactionHeader, found: FoundHalf | None
     ) -> None:
         """Carry out one decision, and reply when it is durable.
 
         Raises:
             RefusalError: The decision is not accepted; nothing was stored.
         """
+        half = None if found is None else found.message
         self._check(header, half)
+        assert found is not None, "a missing half message is refused"
         assert half is not None, "a missing half message is refused"
         key = transaction_key(half)
         newest = self._halves.newest(key, half.queue_offset)
@@ -143,7 +166,7 @@ class Decisions:
         if earlier is not None:
             if earlier != header.commit_or_rollback:
                 raise RefusalError(*_ALREADY[earlier])
-            channel.reply(request, RemotingCommand.response_to(request, ResponseCode.SUCCESS))
+            channel.reply_frame(request, success_frame(request))
             return
         # A pending half message without a decision was given up just now. A late commit of it is still delivered.
         if newest in self._halves.deciding:
@@ -158,7 +181,7 @@ class Decisions:
         offsets = (newest,) if newest == half.queue_offset else (half.queue_offset, newest)
         reply = _replier(channel, request)
         if header.commit_or_rollback == COMMIT:
-            self._commit(half, key, offsets, reply)
+            self._commit(found, key, offsets, reply)
         else:
             self.counts.rolled_back += 1
             self._halves.ended(key, ROLLBACK)
@@ -184,13 +207,13 @@ class Decisions:
 
     def _commit(
         self,
-        half: StoredMessage,
+        half: FoundHalf,
         key: TransactionKey,
         offsets: tuple[int, ...],
         reply: Callable[[Outcome], None],
     ) -> None:
-        message = self._message(half)
-        result = message.put_into(self._store)
+        topic, queue_id = self._target(half.message)
+        result = self._put(half.message, half.properties, topic, queue_id)
         if result.status is not PutStatus.OK:
             raise RefusalError(
                 _PUT_CODES[result.status], f"the message was not stored: {result.reason or result.status.value}"
@@ -198,8 +221,8 @@ class Decisions:
         self._halves.deciding.update(offsets)
         self._waiters.wait(result.next_offset, self._committed, key, offsets, reply)
 
-    def _message(self, half: StoredMessage) -> NewMessage:
-        """Return the message that a commit stores. Raises RefusalError."""
+    def _target(self, half: StoredMessage) -> tuple[str, int]:
+        """Return topic and queue of the message that a commit stores. Raises RefusalError."""
         queue = real_queue(half)
         if queue is None:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, "the half message does not name its topic and queue")
@@ -210,11 +233,32 @@ class Decisions:
         if queue_id >= max(config.read_queue_nums, config.write_queue_nums):
             # The topic was made smaller, and no consumer would read this queue.
             queue_id %= max(config.write_queue_nums, 1)
-        message = committed(half, topic, queue_id, half_physical_offset=half.physical_offset)
-        if self._special & message.properties.keys():
+        return topic, queue_id
+
+    def _put(self, half: StoredMessage, encoded: bytes, topic: str, queue_id: int) -> PutResult:
+        """Store a committed message. Without work for the hooks, its properties need not be encoded again."""
+        properties = half.properties
+        # The hooks have nothing to do with TRAN_MSG any more.
+        if (self._special & properties.keys()) - _DONE or (half.reconsume_times and is_retry_topic(topic)):
+            message = committed(half, topic, queue_id, half_physical_offset=half.physical_offset)
             for hook in self._hooks:
                 hook(message)
-        return message
+            return message.put_into(self._store)
+        return self._store.put(
+            topic,
+            queue_id,
+            half.body,
+            encoded,
+            tag=properties.get(PropertyName.TAGS, ""),
+            keys=properties.get(PropertyName.KEYS, ""),
+            unique_key=properties.get(PropertyName.UNIQ_KEY, ""),
+            born_at_ms=half.born_at_ms,
+            born_host=pack_host(half.born_host),
+            flag=half.flag,
+            sys_flag=half.sys_flag & ~sysflag.TRANSACTION_MASK | COMMIT,
+            reconsume_times=half.reconsume_times,
+            prepared_transaction_offset=half.physical_offset,
+        )
 
     def _committed(
         self, outcome: Outcome, key: TransactionKey, offsets: tuple[int, ...], reply: Callable[[Outcome], None]
@@ -229,6 +273,9 @@ class Decisions:
 
 def _replier(channel: Channel, request: RemotingCommand) -> Callable[[Outcome], None]:
     def reply(outcome: Outcome) -> None:
+        if outcome is _DURABLE:
+            channel.reply_frame(request, success_frame(request))
+            return
         code, remark = _OUTCOMES[outcome]
         channel.reply(request, RemotingCommand.response_to(request, code, remark=remark))
 

@@ -13,6 +13,8 @@ RECORD_READ_MAX = 32 << 20
 """A unit that promises a larger record is damaged: no frame can carry one, and a read of a gigabyte would be wasted."""
 _GUESSED_BYTES = 16 << 10
 _BEYOND_LOG = 1 << 63
+HeadedRecord = tuple[bytes, RecordHead]
+"""A copy of a valid record, and its head."""
 
 
 class LogReader:
@@ -56,7 +58,12 @@ class LogReader:
             return bytes(size), physical_offset, physical_offset, physical_offset + size
 
     def record(self, physical_offset: int) -> bytes | None:
-        """Return a copy of the record at an offset, or None if it is not valid or may not be read yet.
+        """Return a copy of the record at an offset, or None; see `headed_record`."""
+        found = self.headed_record(physical_offset)
+        return None if found is None else found[0]
+
+    def headed_record(self, physical_offset: int) -> HeadedRecord | None:
+        """Return a copy of the record at an offset and its head, or None if it is not valid or may not be read yet.
 
         Raises:
             NotInMemoryError: The record is not in memory, and the pages are guarded.
@@ -82,7 +89,7 @@ class LogReader:
         memory, origin, _, _ = window
         data = bytes(memory[physical_offset - origin : physical_offset - origin + size])
         examined = examine(data, 0, end=size, base=physical_offset, manifest=self._log.manifest)  # type: ignore[arg-type]
-        return data if examined.problem is None else None
+        return (data, examined.head) if examined.problem is None and examined.head is not None else None
 
     def stored_at(self, physical_offset: int, size: int) -> int | None:
         """Return the store time of the valid record at an offset with a size, or None.

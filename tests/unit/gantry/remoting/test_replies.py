@@ -1,8 +1,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gantry.remoting.codes import ResponseCode
 from gantry.remoting.command import RemotingCommand, SerializeType, decode_frame, encode_frame
-from gantry.remoting.replies import SendReplies
+from gantry.remoting.replies import SendReplies, success_frame
 
 texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
 
@@ -22,3 +23,9 @@ def test_the_typed_decoder_agrees_with_the_generic_one(
 
     assert decode_frame(frame[4:]) == decode_frame(encode_frame(replies.command(request, *what, code=code))[4:])
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+
+
+@given(st.integers(0, 2**31 - 1), st.sampled_from(SerializeType))
+def test_a_plain_success_has_the_bytes_of_the_general_path(opaque: int, coding: SerializeType) -> None:
+    request = RemotingCommand(code=36, opaque=opaque, serialize_type=coding)
+    assert success_frame(request) == encode_frame(RemotingCommand.response_to(request, ResponseCode.SUCCESS))
