@@ -132,6 +132,10 @@ class BrokerStats:
         self.get_missed = 0
         self.put_failed = 0
 
+    def find_put_flow(self, topic: str) -> Flow | None:
+        """Return the flow into a topic, or None if there was none yet."""
+        return self._puts.get(topic)
+
     def put_flow(self, topic: str, now_ms: int) -> Flow:
         """Return the flow into a topic; create it if it is new."""
         flow = self._puts.get(topic)

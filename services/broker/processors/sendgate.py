@@ -158,7 +158,7 @@ class SendChecks:
 
     def flow(self, topic: str) -> Flow:
         """Return the statistics of the messages that are stored under a topic."""
-        return self._stats.put_flow(topic, self._clock.now_ms())
+        return self._stats.find_put_flow(topic) or self._stats.put_flow(topic, self._clock.now_ms())
 
     def _refuse_early(self) -> None:
         starts_at_ms = self._live_settings.current.start_accept_send_request_time_stamp

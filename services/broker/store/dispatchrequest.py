@@ -20,6 +20,7 @@ from services.broker.store.settings import StoreSettings
 TAGS, KEYS, UNIQ_KEY, DELAY = (
     name.encode() for name in (PropertyName.TAGS, PropertyName.KEYS, PropertyName.UNIQ_KEY, PropertyName.DELAY)
 )
+_DELAY_PAIR = b"\x02DELAY\x01"
 _UNKNOWN_DELAY_MS = 1000
 # The element of the pending queue: a request's fields as a plain tuple, because one is made for every message.
 PlainDispatchRequest = tuple[int, int, ConsumeQueue | None, int, int, str, str, str, int]
@@ -70,7 +71,7 @@ class DispatchRequestMaker:
     def set_delay_levels(self, delays_ms: tuple[int, ...]) -> None:
         """Change the lengths of the delay levels, for messages that are stored from now on."""
         self._delays_ms = delays_ms
-        self._by_level = {str(number): delay_ms for number, delay_ms in enumerate(delays_ms, 1)}
+        self._by_level = {b"%d" % number: delay_ms for number, delay_ms in enumerate(delays_ms, 1)}
 
     def from_record(self, head: RecordHead, *, with_keys: bool = True) -> DispatchRequest | None:
         """Return the request of a record in the log; None if its topic is not valid.
@@ -102,10 +103,12 @@ class DispatchRequestMaker:
     def tags_code(self, topic: str, tag: str | None, properties: bytes, stored_at_ms: int) -> int:
         """Return the last field of a unit: the tag's hash, or the due time of a delayed message."""
         if topic == SCHEDULE_TOPIC:
-            level = find_property(properties, DELAY)
-            known_ms = self._by_level.get(level or "")
-            if known_ms is not None:
+            # The usual case, without a decoded text: a level of the list.
+            start = properties.rfind(_DELAY_PAIR) + len(_DELAY_PAIR)
+            end = properties.find(b"\x02", start)
+            if len(_DELAY_PAIR) <= start < end and (known_ms := self._by_level.get(properties[start:end])) is not None:
                 return stored_at_ms + known_ms
+            level = find_property(properties, DELAY)
             if level is not None and (given := parse_digits(level, LEVEL_MAX)):
                 number = min(given, len(self._delays_ms))
                 delay_ms = self._delays_ms[number - 1] if number else _UNKNOWN_DELAY_MS
