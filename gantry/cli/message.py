@@ -216,6 +216,10 @@ def tail(
     filter_: Annotated[
         str, typer.Option("--filter", metavar="TAGS", help="Tags to print, separated by ||; * prints all.")
     ] = "*",
+    sql: Annotated[
+        str | None,
+        typer.Option("--sql", metavar="EXPRESSION", help='Condition over the properties, such as "weight > 5".'),
+    ] = None,
     from_start: Annotated[bool, typer.Option("--from-start", help="Begin with the oldest message.")] = False,
     until_end: Annotated[bool, typer.Option("--until-end", help="Stop at the end of all queues.")] = False,
     limit: Annotated[int | None, typer.Option(metavar="N", help="Stop after N messages.")] = None,
@@ -252,6 +256,7 @@ def tail(
             queue_id=item["queue_id"],
             offset=item["min_offset" if from_start else "max_offset"],
             expression=filter_,
+            sql=sql,
             until_end=until_end,
         )
         for item in chosen

@@ -24,6 +24,7 @@ class QueueFollower:
     queue_id: int
     offset: str
     expression: str
+    sql: str | None
     until_end: bool
 
     def read(self) -> list[dict[str, Any]] | None:
@@ -36,6 +37,7 @@ class QueueFollower:
                 "offset": self.offset,
                 "limit": READ_LIMIT,
                 "filter": None if self.expression == "*" else self.expression,
+                "sql": self.sql,
                 "wait": None if self.until_end else f"{WAIT_MS}ms",
             },
             wait_ms=0 if self.until_end else WAIT_MS,

@@ -121,11 +121,25 @@ def find_messages(topic: str, key: str, *, limit: int, system: bool) -> Call[Fou
 
 
 def read_queue(
-    topic: str, broker: str, queue_id: int, *, offset: int, limit: int, wait_ms: int, expression: str, system: bool
+    topic: str,
+    broker: str,
+    queue_id: int,
+    *,
+    offset: int,
+    limit: int,
+    wait_ms: int,
+    expression: str,
+    sql: str | None,
+    system: bool,
 ) -> Call[QueueMessages]:
     """Read a queue without consuming its messages."""
     params = params_of(
-        offset=str(offset), limit=str(limit), wait=f"{wait_ms}ms", filter=expression, system=_flag(system)
+        offset=str(offset),
+        limit=str(limit),
+        wait=f"{wait_ms}ms",
+        filter=expression if sql is None else None,
+        sql=sql,
+        system=_flag(system),
     )
     path = path_of("topics", topic, "queues", broker, str(queue_id), "messages")
     read = msgpack_of(QueueMessages)

@@ -98,9 +98,13 @@ class GantryClient(AlertClient, ReportClient, WorkClient):
         limit: int = 32,
         wait_ms: int = 0,
         expression: str = "*",
+        sql: str | None = None,
         system: bool = False,
     ) -> QueueMessages:
-        """Read a queue without consuming its messages; wait up to `wait_ms` if there is none yet."""
+        """Read a queue without consuming its messages; wait up to `wait_ms` if there is none yet.
+
+        `expression` has tags separated by `||`; `sql` is an SQL92 expression instead (docs/filters.md).
+        """
         return self.run(
             calls.read_queue(
                 topic,
@@ -110,6 +114,7 @@ class GantryClient(AlertClient, ReportClient, WorkClient):
                 limit=limit,
                 wait_ms=wait_ms,
                 expression=expression,
+                sql=sql,
                 system=system,
             )
         )

@@ -152,7 +152,7 @@ class StreamClient:
         group: str,
         topic: str,
         *,
-        expression: str = "*",
+        expression: str | Mapping[str, str] = "*",
         start: str | None = None,
         credit_messages: int | None = None,
         credit_bytes: int | None = None,
@@ -164,7 +164,7 @@ class StreamClient:
         Args:
             group: The group. If it does not exist yet, `start` must be given.
             topic: The topic; it must exist.
-            expression: Tags separated by `||`, or `*` for all messages.
+            expression: Tags separated by `||`, `*` for all messages, or `{"sql": "…"}` (docs/filters.md).
             start: `first`, `last` (the default) or a time (RFC 3339), for queues without a committed offset.
             credit_messages: Largest number of delivered and unacknowledged messages. None: the gateway's default.
             credit_bytes: Largest size of these messages in bytes. None: the gateway's default.
@@ -177,7 +177,7 @@ class StreamClient:
             GantryError: The error that ended the stream.
         """
         credit = {"messages": credit_messages, "bytes": credit_bytes}
-        frame = subscribe_request(group, topic, tags=expression, start=start, credit=credit, batch=batch, order=order)
+        frame = subscribe_request(group, topic, wanted=expression, start=start, credit=credit, batch=batch, order=order)
         subscription = Subscription(self, frame)
         try:
             await self._subscribe(subscription, is_new=True)

@@ -38,14 +38,14 @@ def subscribe_request(
     group: str,
     topic: str,
     *,
-    tags: str,
+    wanted: str | Mapping[str, str],
     start: str | None,
     credit: Mapping[str, int | None],
     batch: int | None,
     order: str,
 ) -> dict[str, Any]:
     """Return a subscribe frame without its id. Values that are None are left to the gateway's defaults."""
-    request: dict[str, Any] = {"type": "subscribe", "group": group, "topic": topic, "filter": tags}
+    request: dict[str, Any] = {"type": "subscribe", "group": group, "topic": topic, "filter": wanted}
     if start is not None:
         request["from"] = start
     request["credit"] = {name: value for name, value in credit.items() if value is not None}

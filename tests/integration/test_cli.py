@@ -93,6 +93,10 @@ def test_messages_are_sent_and_read(gantry: Gantry) -> None:
     assert [json.loads(line)["body"] for line in tail.stdout.splitlines()] == [body, "second"]
     only = gantry.run("message", "tail", "IN_OUT", "--from-start", "--until-end", "--filter", "AA")
     assert only.stdout.rstrip().endswith("[AA]  second")
+    only = gantry.run("message", "tail", "IN_OUT", "--from-start", "--until-end", "--sql", "origin = 'EWR'", "--json")
+    assert [json.loads(line)["body"] for line in only.stdout.splitlines()] == [body]
+    wrong = gantry.run("message", "tail", "IN_OUT", "--sql", "origin LIKE 'E%'")
+    assert (wrong.returncode, "at character 8: LIKE is not supported" in wrong.stderr) == (1, True)
     nowhere = gantry.run("message", "send", "NO_SUCH_TOPIC", "x")
     assert nowhere.returncode == 1
     assert "[not_stored]" in nowhere.stderr

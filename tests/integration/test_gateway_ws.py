@@ -212,6 +212,27 @@ async def test_filters(stack: Stack, client: AsyncGantryClient, topic: str) -> N
         assert await subscription.next(timeout_ms=300) is None
 
 
+async def test_sql_filters_streams_and_reads(stack: Stack, client: AsyncGantryClient, topic: str) -> None:
+    heavy = "weight > 5 AND origin IN ('EWR', 'JFK')"
+    async with StreamClient.from_stack(stack.directory) as stream:
+        subscription = await stream.subscribe(f"G_{topic}", topic, start="first", expression={"sql": heavy})
+        messages = [
+            OutgoingMessage(str(number), properties={"weight": str(number), "origin": ("EWR", "LGA")[number % 2]})
+            for number in range(20)
+        ]
+        assert (await stream.publish(topic, messages)).stored == 20
+        wanted = sorted(str(number) for number in range(6, 20, 2))
+        assert sorted(message.text for message in await receive(subscription, len(wanted))) == wanted
+        assert await subscription.next(timeout_ms=300) is None
+        with pytest.raises(GantryProblem, match="filter/sql: at character 8: LIKE is not supported"):
+            await stream.subscribe(f"H_{topic}", topic, start="first", expression={"sql": "origin LIKE 'E%'"})
+    queues = await client.list_queues(topic)
+    reads = [await client.read_queue(topic, queue.broker, queue.queue_id, sql=heavy) for queue in queues]
+    assert sorted(message.text for read in reads for message in read.messages) == wanted
+    with pytest.raises(GantryProblem, match="sql: at character 9: the expression ends too early"):
+        await client.read_queue(topic, queues[0].broker, queues[0].queue_id, sql="weight >")
+
+
 @pytest.mark.parametrize("coding", ["msgpack", "json"])
 async def test_publishing(stack: Stack, client: AsyncGantryClient, topic: str, coding: str) -> None:
     async with StreamClient.from_stack(stack.directory, coding=coding) as stream:

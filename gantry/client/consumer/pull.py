@@ -12,7 +12,7 @@ from gantry.client.consumer.offsets import LOWER, Offsets
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import BrokerError, InvalidArgumentError
 from gantry.model.errors import InvalidExpressionError, InvalidNameError
-from gantry.model.group import SUB_ALL, TAG_EXPRESSION, SubscriptionData, parse_tag_expression
+from gantry.model.group import SUB_ALL, SubscriptionData, parse_tag_expression
 from gantry.model.message import MessageQueue, StoredMessage
 from gantry.model.names import check_group
 from gantry.model.record import iter_records
@@ -138,7 +138,7 @@ class PullConsumer:
             offset: Offset of the first message to read.
             max_messages: Largest number of messages to read; the broker has a limit of its own.
             max_bytes: Approximate largest size of the answer; None for the broker's limit.
-            expression: Tags separated by `||`, `*` for all, or a parsed subscription.
+            expression: Tags separated by `||`, `*` for all, or a subscription (`sql_subscription` for SQL92).
             suspend_ms: Time for which the broker may hold the pull if there is no message yet; 0 for an answer at once.
             broker_id: The preferred member of the set; another one may answer. None: only the master may answer.
             wide_messages: Replaces `max_messages` on Gantry's brokers, whose limits by count do not apply to it. Other
@@ -168,7 +168,7 @@ class PullConsumer:
             suspend_timeout_millis=max(0, suspend_ms),
             sub_version=subscription.sub_version,
             subscription=subscription.sub_string,
-            expression_type=TAG_EXPRESSION,
+            expression_type=subscription.expression_type,
             max_msg_bytes=max_bytes,
             gantry_max_msg_nums=wide_messages,
             gantry_reset_epoch=epoch,

@@ -1,5 +1,7 @@
 """Reading: queues, messages by id and by key."""
 
+from collections.abc import Mapping
+
 from gantry.model.errors import InvalidValueError
 from gantry.model.message import MessageQueue
 from services.gateway.asgi.answer import Answer, json_answer
@@ -9,6 +11,7 @@ from services.gateway.asgi.query import LIMIT_DEFAULT, duration_of, flag_of, int
 from services.gateway.asgi.writing import AnswerWriter
 from services.gateway.core import Core, Feature
 from services.gateway.errors import UNKNOWN_MESSAGE, ProblemError, invalid, not_implemented
+from services.gateway.schemas.filters import TAGS_LENGTH_MAX, Filter, SqlFilter, check_sql
 from services.gateway.schemas.outgoing import KEY_EXPRESSION
 from services.gateway.usecases.reading.lookup import Lookup
 from services.gateway.usecases.reading.read import QueueReader
@@ -18,7 +21,6 @@ from services.gateway.views.reads import found_view, queue_read_view, queue_view
 
 BOUNDARIES = ("lower", "upper")
 PULL_DEFAULT = 32
-FILTER_LENGTH_MAX = 4_096
 KEY_LENGTH_MAX = 1_024
 _LATER = ("from", "to", "tag", "filter", "not_consumed_by", "cursor")
 
@@ -48,8 +50,8 @@ def _queue_routes(reader: QueueReader, writer: AnswerWriter, *, wait_ms_max: int
         binary = call.wants_msgpack
         offset, limit = integer(query.get("offset", "0"), "offset"), limit_of(query, default=PULL_DEFAULT)
         wait_ms = duration_of(query, "wait", default_ms=0, max_ms=wait_ms_max)
-        expression, system = _filter_of(query.get("filter", "*")), flag_of(query, "system")
-        async with reader.read(queue, offset, limit=limit, wait_ms=wait_ms, expression=expression, caller=call) as read:
+        wanted, system = _filter_of(query), flag_of(query, "system")
+        async with reader.read(queue, offset, limit=limit, wait_ms=wait_ms, wanted=wanted, caller=call) as read:
             view = queue_read_view(read, binary=binary, system=system)
             del read  # The compressed bodies need not stay in memory while the answer is written.
             return await writer.queue(view, call.key_id, binary=binary)
@@ -65,7 +67,9 @@ def _queue_routes(reader: QueueReader, writer: AnswerWriter, *, wait_ms_max: int
     queue = "/v1/topics/{topic}/queues/{broker}/{queue_id}"
     return [
         Operation("GET", "/v1/topics/{topic}/queues", queues),
-        Operation("GET", f"{queue}/messages", messages, frozenset({"offset", "limit", "wait", "filter", "system"})),
+        Operation(
+            "GET", f"{queue}/messages", messages, frozenset({"offset", "limit", "wait", "filter", "sql", "system"})
+        ),
         Operation("GET", f"{queue}/offsets", find_offset, frozenset({"at", "boundary"})),
     ]
 
@@ -122,7 +126,15 @@ def _key_of(call: Call) -> str:
     return key
 
 
-def _filter_of(expression: str) -> str:
-    if not 0 < len(expression) <= FILTER_LENGTH_MAX:
-        raise invalid("filter", expression, f"is not 1 to {FILTER_LENGTH_MAX} characters long")
-    return expression
+def _filter_of(query: Mapping[str, str]) -> Filter:
+    """Return the filter, which is a parameter for tags or one for SQL."""
+    sql = query.get("sql")
+    if sql is not None:
+        if "filter" in query:
+            raise invalid("sql", sql, "is given beside `filter`; give only one of them")
+        check_sql(sql, field="sql")
+        return SqlFilter(sql)
+    tags = query.get("filter", "*")
+    if not 0 < len(tags) <= TAGS_LENGTH_MAX:
+        raise invalid("filter", tags, f"is not 1 to {TAGS_LENGTH_MAX} characters long")
+    return tags

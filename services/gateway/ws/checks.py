@@ -15,7 +15,7 @@ from services.gateway.errors import (
     not_implemented,
     reserved_name,
 )
-from services.gateway.schemas.filters import SqlFilter, subscription_of
+from services.gateway.schemas.filters import subscription_of
 from services.gateway.schemas.times import parse_time_ms
 from services.gateway.ws import frames
 from services.gateway.ws.limits import StreamLimits
@@ -35,8 +35,6 @@ def check_supported(frame: frames.Subscribe) -> None:
     ):
         if value != built:
             raise not_implemented(field, f"{value!r} is not supported yet; {built!r} is")
-    if isinstance(frame.filter, SqlFilter):
-        raise not_implemented("/filter", "SQL is not supported yet; use a tag expression")
 
 
 def parse_names(frame: frames.Subscribe, version_ms: int) -> SubscriptionData:

@@ -97,7 +97,7 @@ class Subscription:
         self._emptied: list[Feed] = []
         self._turns: deque[Feed] = deque()
         self._sent = 0
-        self._tags = None if data.is_all else data.tags_set
+        self._tags = None if data.is_all or data.is_sql else data.tags_set
         self._writer = writer
         self._cache = cache
 

@@ -22,7 +22,7 @@ HELD_PULLS_MAX: Final = 2_000
 
 log = logger("gateway.arrivals")
 
-_Place = tuple[MessageQueue, int, str]
+_Place = tuple[MessageQueue, int, str, str]
 
 
 class Arrivals:
@@ -48,7 +48,7 @@ class Arrivals:
             ProblemError: 503: brokers hold HELD_PULLS_MAX pulls already.
             ClientError: The broker rejects the pull, or cannot be reached.
         """
-        place = (queue, offset, subscription.sub_string)
+        place = (queue, offset, subscription.expression_type, subscription.sub_string)
         wait = self._waits.get(place)
         if wait is None:
             if len(self._waits) >= HELD_PULLS_MAX:
@@ -69,7 +69,7 @@ class Arrivals:
         return True
 
     async def _hold(self, place: _Place, wait: "_Wait", subscription: SubscriptionData) -> None:
-        queue, offset, _ = place
+        queue, offset, *_ = place
         try:
             while wait.readers > 0:
                 result = await self._puller.pull(

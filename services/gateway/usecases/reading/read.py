@@ -12,7 +12,7 @@ from gantry.client.consumer.pull import PullConsumer, PullResult, PullStatus
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import BrokerError, ClientError, NoRouteError
 from gantry.model.errors import CorruptRecordError, RecordError
-from gantry.model.group import SubscriptionData, parse_tag_expression
+from gantry.model.group import SubscriptionData
 from gantry.model.message import MessageQueue, StoredMessage
 from gantry.model.names import RETRY_TOPIC_LENGTH_MAX, TOPIC_LENGTH_MAX, check_topic
 from gantry.model.record import decode_record
@@ -23,6 +23,7 @@ from gantry.remoting.codes import ResponseCode
 from gantry.runtime.clock import Clock
 from services.gateway.errors import UNKNOWN_QUEUE, ProblemError
 from services.gateway.metrics import GatewayMetrics
+from services.gateway.schemas.filters import Filter, subscription_of
 from services.gateway.usecases.cluster.brokers import BrokerAnswers, Brokers
 from services.gateway.usecases.configs.presence import Presence
 from services.gateway.usecases.page import Page
@@ -115,7 +116,7 @@ class QueueReader:
 
     @asynccontextmanager
     async def read(
-        self, queue: MessageQueue, offset: int, *, limit: int, wait_ms: int, expression: str, caller: Caller
+        self, queue: MessageQueue, offset: int, *, limit: int, wait_ms: int, wanted: Filter, caller: Caller
     ) -> AsyncIterator[QueueRead]:
         """Read messages, waiting up to `wait_ms` if there is none yet. The caller writes its answer within the block.
 
@@ -123,13 +124,13 @@ class QueueReader:
         a result with messages counts until the block ends.
 
         Raises:
-            InvalidValueError: The name or the expression is not valid.
+            InvalidValueError: The name or the filter is not valid.
             ProblemError: 404: the topic, broker or queue does not exist. 429: the caller has too many waiting requests.
                 503, 504: the queue cannot be read just now.
             ClientError: The broker rejects the pull.
         """
+        subscription = subscription_of(wanted, queue.topic, self._clock.now_ms(), field="filter")
         await self.check_queue(queue)
-        subscription = parse_tag_expression(queue.topic, expression, self._clock.now_ms())
         deadline_ms = self._clock.monotonic_ms() + wait_ms
         gate = self._gates.setdefault(queue.broker_name, FairGate(FETCHES_AT_ONCE))
         async with self.explained(queue.topic):
@@ -271,7 +272,7 @@ class QueueReader:
     def _result(self, queue: MessageQueue, offset: int, result: PullResult) -> QueueRead:
         records = read_records(result.body, queue, offset, result.next_offset)
         wanted, subscription = records.messages, result.subscription
-        if not subscription.is_all:
+        if not subscription.is_all:  # The broker alone evaluates SQL; `matches_tag` is then true.
             wanted = [record for record in wanted if subscription.matches_tag(record.tag)]
         messages: list[ReadMessage] = []
         for record in wanted:

@@ -64,6 +64,21 @@ def test_a_group_is_created_only_with_a_start_position() -> None:
     assert subscribed == {"type": "subscribed", "id": 7, "subscription": "s3", "skipped": "12"}
 
 
+def test_a_subscription_with_sql_delivers_what_the_broker_returns_whatever_its_tag() -> None:
+    stream = Stream()
+    subscription = stream.subscribe({queue(): 0}, filter={"sql": "number > 5"})
+    assert (subscription.data.sub_string, subscription.data.expression_type) == ("number > 5", "SQL92")
+    (frame,) = stream.pull(subscription, subscription.feeds[queue()], pulled([0, 2]), 4)
+    assert [message["queue_offset"] for message in frame["messages"]] == ["0", "2"]
+
+
+def test_an_error_in_sql_names_its_position() -> None:
+    stream = Stream()
+    answer = stream.say(type="subscribe", id=1, group="G", topic="T", filter={"sql": "a LIKE 'x'"})
+    assert answer[0]["problem"]["field"] == "/filter/sql"
+    assert "filter/sql: at character 3: LIKE is not supported" in answer[0]["problem"]["detail"]
+
+
 def test_a_start_position_by_time() -> None:
     stream = Stream()
     stream.say(type="subscribe", group="G", topic="T", from_="2023-11-14T22:13:20.000Z")
@@ -77,7 +92,8 @@ def test_a_start_position_by_time() -> None:
     [
         ({"mode": "broadcasting"}, 501),
         ({"strategy": "CONSISTENT_HASH"}, 501),
-        ({"filter": {"sql": "a > 1"}}, 501),
+        ({"filter": {"sql": "a >> 1"}}, 400),
+        ({"filter": {"sql": "a > 1", "tags": "AA"}}, 400),
         ({"filter": " || "}, 400),
         ({"filter": ""}, 400),
         ({"from": "yesterday"}, 400),

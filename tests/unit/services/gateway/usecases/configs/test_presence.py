@@ -109,7 +109,7 @@ async def test_a_send_while_all_brokers_are_away_is_503(sending, engine, brokers
 
 
 async def read_once(reader, queue):
-    async with reader.read(queue, 0, limit=1, wait_ms=0, expression="*", caller=Reader()):
+    async with reader.read(queue, 0, limit=1, wait_ms=0, wanted="*", caller=Reader()):
         raise AssertionError("there is no answer to write")
 
 

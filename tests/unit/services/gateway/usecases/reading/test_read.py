@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from gantry.model.address import Address
+from gantry.model.errors import InvalidExpressionError
 from gantry.model.message import CrcState, MessageQueue, StoredMessage
 from gantry.model.record import encode_message
 from gantry.model.topic import Perm, TopicConfig
@@ -13,6 +14,7 @@ from gantry.remoting.bodies.queuestates import QueueState, QueueStates
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from services.gateway.errors import TOO_MANY, ProblemError
+from services.gateway.schemas.filters import SqlFilter
 from services.gateway.usecases.consuming.offsets import GroupOffsets
 from services.gateway.usecases.reading import arrivals
 from services.gateway.usecases.reading.read import FETCHES_AT_ONCE, read_records
@@ -91,7 +93,7 @@ class Caller:
 
 async def read(reader, offset=0, *, binary=False, system=False, **options):
     """Return the answer to a read of the queue."""
-    defaults = {"limit": 32, "wait_ms": 0, "expression": "*", "caller": Caller()}
+    defaults = {"limit": 32, "wait_ms": 0, "wanted": "*", "caller": Caller()}
     async with reader.read(QUEUE, offset, **{**defaults, **options}) as found:
         return queue_read_view(found, binary=binary, system=system)
 
@@ -150,11 +152,28 @@ async def test_binary_answers_have_bytes_and_integers(reader, answers):
 
 async def test_tags_are_compared_by_their_text_and_not_by_their_hash(reader, answers):
     answers(found(record(0, tag="BB"), record(1, tag="C#"), next_offset=2))  # Both tags hash to 2112.
-    answer = await read(reader, expression="BB || X")
+    answer = await read(reader, wanted="BB || X")
     assert [message["queue_offset"] for message in answer["messages"]] == ["0"]
     answers(found(record(0, tag="C#"), next_offset=1))
-    answer = await read(reader, expression="BB")
+    answer = await read(reader, wanted="BB")
     assert (answer["status"], answer["messages"], answer["next_offset"]) == ("NO_MATCHED_MSG", [], "1")
+
+
+async def test_with_sql_everything_that_the_broker_returns_is_a_match(reader, answers, transport):
+    answers(found(record(0, tag="BB"), record(3, tag="CC"), next_offset=5))
+    answer = await read(reader, wanted=SqlFilter("weight > 5"))
+    assert [message["queue_offset"] for message in answer["messages"]] == ["0", "3"]
+    (pull,) = transport.sent(RequestCode.PULL_MESSAGE)
+    assert (pull.ext_fields["expressionType"], pull.ext_fields["subscription"]) == ("SQL92", "weight > 5")
+    with pytest.raises(InvalidExpressionError, match=r"filter/sql: at character 9: the expression ends too early"):
+        await read(reader, wanted=SqlFilter("weight >"))
+
+
+async def test_readers_with_the_same_text_as_tags_and_as_sql_do_not_share_a_wait(reader, answers, transport, clock):
+    answers(at_last(found(record(0, tag="a"), next_offset=1), after_s=2, clock=clock))
+    await asyncio.gather(*(read(reader, wait_ms=10_000, wanted=wanted) for wanted in ("a", SqlFilter("a"))))
+    held = [request for request in transport.sent(RequestCode.PULL_MESSAGE) if held_ms(request)]
+    assert {request.ext_fields["expressionType"] for request in held} == {"TAG", "SQL92"}
 
 
 def pulls(transport):
@@ -200,7 +219,7 @@ async def test_readers_waiting_for_the_same_offset_share_one_pull_of_the_broker(
     transport.latency_s["a:10911"] = 0.1
     answers(at_last(found(record(0), next_offset=1), after_s=7, clock=clock))
     waiting = [asyncio.create_task(read(reader, wait_ms=30_000)) for _ in range(200)]
-    other = asyncio.create_task(read(reader, wait_ms=30_000, expression="AA"))
+    other = asyncio.create_task(read(reader, wait_ms=30_000, wanted="AA"))
     assert {answer["status"] for answer in await asyncio.gather(*waiting, other)} == {"FOUND"}
     held = [request for request in transport.sent(RequestCode.PULL_MESSAGE) if held_ms(request)]
     assert {request.ext_fields["subscription"] for request in held} == {"*", "AA"}
@@ -238,7 +257,7 @@ async def test_a_result_counts_until_its_answer_is_written(reader, answers, tran
     written = asyncio.Event()
 
     async def write_slowly():
-        async with reader.read(QUEUE, 0, limit=32, wait_ms=0, expression="*", caller=Caller()):
+        async with reader.read(QUEUE, 0, limit=32, wait_ms=0, wanted="*", caller=Caller()):
             await written.wait()
 
     slow = [asyncio.create_task(write_slowly()) for _ in range(FETCHES_AT_ONCE)]
