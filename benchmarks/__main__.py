@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 from benchmarks import (
     bench_connections,
+    bench_filters,
     bench_forecasts,
     bench_http,
     bench_memory,
@@ -35,6 +36,7 @@ def _store(*, tiny: bool = False) -> Iterator[Row]:
 
 BENCHMARKS: dict[str, Callable[..., Iterator[Row]]] = {
     "store": _store,
+    "filters": bench_filters.run,
     "remoting": bench_remoting.run,
     "pop": bench_pop.run,
     "http": bench_http.run,

@@ -30,6 +30,7 @@ UNITS = {
     "descriptors",
     "drains",
     "messages",
+    "units/s",
     "%",
     "x",
 }
@@ -43,6 +44,7 @@ SPARK = [pytest.mark.long, pytest.mark.skipif(which("java") is None, reason="no 
     "name",
     [
         "store",
+        "filters",
         "remoting",
         "http",
         "stream",

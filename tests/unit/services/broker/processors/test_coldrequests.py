@@ -114,6 +114,20 @@ async def test_a_pull_is_answered_byte_for_byte_with_one_round_for_units_and_one
         ]
 
 
+@pytest.mark.parametrize(
+    ("sql", "code", "numbers"),
+    [("TAGS = 'b'", ResponseCode.SUCCESS, range(1, COUNT, 2)), ("TAGS = 'c'", ResponseCode.PULL_RETRY_IMMEDIATELY, ())],
+)
+async def test_a_pull_with_sql_reads_many_records_in_one_round_whether_they_match_or_not(sql, code, numbers):
+    async with Cold() as unit:
+        records = await unit.filled()
+        async with everything_cold(unit):
+            answer = await unit.pull(subscription=sql, expression_type="SQL92")
+        assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (code, str(COUNT))
+        assert answer.body_bytes == b"".join(records[number] for number in numbers)
+        assert unit.broker.core.cold.reads == 2
+
+
 async def test_hot_pulls_are_answered_while_a_cold_one_waits():
     async with Cold() as unit:
         await unit.filled()
