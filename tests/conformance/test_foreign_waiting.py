@@ -1,7 +1,8 @@
 """Messages that wait go from our broker to Apache's and back: each comes on the other side, at its time, once.
 
 Both brokers leave behind: delay levels, messages for a set time (one of them is stored again on its way, one is
-recalled), and transactions that are committed, rolled back, and open after a first check.
+recalled), a message that its consumer has sent back, and transactions that are committed, rolled back, and open after a
+first check.
 """
 
 import signal
@@ -19,10 +20,11 @@ from gantry.remoting.headers.timer import RecallMessageHeader
 from tests.fault.brokers import assert_verifies
 from tests.support import foreign
 from tests.support.brokerprocess import SMALL_STORE, BrokerProcess, Peer, wait_until
-from tests.support.transactionpeer import COMMIT, ROLLBACK, now_ms, transaction_peer
+from tests.support.transactionpeer import COMMIT, ROLLBACK, TransactionPeer, now_ms, transaction_peer
 
 LEVELS = "1s 8s"
 LEVEL_S = {"1": 1, "2": 8}
+GROUP, RETRY = "g", "%RETRY%g"
 WINDOW_SLOTS = 4
 TIMED_S = {"after 3 s": 3, "after 8 s": 8, "stored again": 2 * WINDOW_SLOTS + 2}
 CHECK_MS = "1000"
@@ -78,6 +80,8 @@ async def leave_waiting(address: str, name: str) -> dict[bytes, int]:
         answer = stored(await producer.store(f"{name}: recalled".encode(), TIMER_DELIVER_MS=str(recalled_at_ms)))
         header = RecallMessageHeader(topic="T", recall_handle=answer.ext_fields["recallHandle"])
         stored(await producer.ask(RequestCode.RECALL_MESSAGE, header))
+        body = f"{name}: sent back".encode()
+        due_ms[body] = await send_back(producer, body, level="2")
         for text, decision in (("commit", COMMIT), ("rollback", ROLLBACK)):
             half = stored(await producer.begin(f"{name}: {text}".encode()))
             stored(await producer.end(half, decision))
@@ -89,6 +93,21 @@ async def leave_waiting(address: str, name: str) -> dict[bytes, int]:
 
         await wait_until(are_checked, "a first check of the open transactions")
     return due_ms | {f"{name}: commit".encode(): 0, f"{name}: open, commit".encode(): 0}
+
+
+async def send_back(peer: TransactionPeer, body: bytes, *, level: str) -> int:
+    """Store a message, and send it back as its consumer. Return the time at which it is to come again (ms)."""
+    await peer.make_topic("F", queues=1)
+    group = b'{"groupName":"%s","retryQueueNums":1}' % GROUP.encode()
+    stored(await peer.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=group))
+    answer = stored(await peer.send("F", body, properties={"UNIQ_KEY": body.hex()}, born_timestamp=now_ms()))
+    ext = {
+        "offset": str(int(answer.ext_fields["msgId"][-16:], 16)), "group": GROUP, "delayLevel": level,
+        "originMsgId": body.hex(), "originTopic": "F", "unitMode": "false", "maxReconsumeTimes": "16",
+    }  # fmt: skip
+    due_ms = now_ms() + 1000 * LEVEL_S[level]
+    stored(await peer.ask(RequestCode.CONSUMER_SEND_MSG_BACK, ext=ext))
+    return due_ms
 
 
 async def take_over(address: str, due_ms: dict[bytes, int]) -> None:
@@ -110,17 +129,21 @@ async def take_over(address: str, due_ms: dict[bytes, int]) -> None:
 
 
 async def delivered(peer: Peer) -> list[StoredMessage]:
+    """Return what came under the topic of the messages, and under the retry topic."""
     found: list[StoredMessage] = []
-    while True:
-        answer = await peer.pull("T", len(found))
-        if answer.code != ResponseCode.SUCCESS:
-            return found
-        found += iter_records(answer.body_bytes)
+    for topic in ("T", RETRY):
+        offset = 0
+        while (answer := await peer.pull(topic, offset)).code == ResponseCode.SUCCESS:
+            messages = list(iter_records(answer.body_bytes))
+            found += messages
+            offset += len(messages)
+    return found
 
 
 async def assert_each_came_at_its_time(address: str, due_ms: dict[bytes, int], *, times_max: int) -> None:
     async with transaction_peer(address) as producer:
         found = await delivered(producer)
+    assert {message.body.partition(b": ")[2] for message in found if message.topic == RETRY} == {b"sent back"}
     counts = Counter(message.body for message in found)
     assert counts.keys() == due_ms.keys()
     assert max(counts.values()) <= times_max, counts

@@ -37,8 +37,8 @@ LOAD_MS_MAX = 1_200
 PAUSE_MS_MAX = 40
 FROZEN_MS_MAX = 600
 READY_S = 60.0
-DELIVERED_S = 90.0
-"""Longer than the lease of a gateway that died, and a few pauses after failed deliveries."""
+DELIVERED_S = 180.0
+"""Longer than the lease of a gateway that died, and seven pauses after failed deliveries."""
 STATES = {"commit": "committed", "rollback": "rolled_back"}
 SETTINGS = {
     **as_environment(**SMALL_FILES, **NEVER_FULL),

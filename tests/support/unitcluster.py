@@ -66,10 +66,10 @@ class UnitTransport:
 
 
 @asynccontextmanager
-async def engine_on(unit: BrokerUnit) -> AsyncIterator[ClientEngine]:
-    """A running client engine on a broker in memory."""
+async def engine_on(unit: BrokerUnit, seed: int = 7) -> AsyncIterator[ClientEngine]:
+    """A running client engine on a broker in memory. Engines with different seeds are different clients."""
     settings = ClientSettings(namesrv=(NAMESRV,))
-    engine = ClientEngine(settings, clock=unit.clock, rng=Rng(7), make_transport=UnitTransport(unit).make)
+    engine = ClientEngine(settings, clock=unit.clock, rng=Rng(seed), make_transport=UnitTransport(unit).make)
     await engine.start()
     try:
         yield engine
