@@ -11,6 +11,7 @@ from services.broker.pop.records import CheckPointKey
 
 CHECK_POINTS_MAX: Final = 300_000
 """Limit of unfinished check points: each takes about half a kilobyte of memory, and a start reads all of them."""
+_FINISHED_KEPT: Final = 10_000
 
 
 class CheckPoint:
@@ -84,7 +85,12 @@ class CheckPointTable:
         assert point.key not in self._table, f"two check points {point.key}"
         self._table[point.key] = point
         self.in_flight += point.left.bit_count()
-        heapq.heappush(self._due, (point.due_at_ms, point))
+        if len(self._due) > 2 * len(self._table) + _FINISHED_KEPT:
+            # Most of them are finished, long before their times.
+            self._due = [(point.due_at_ms, point) for point in self._table.values()]
+            heapq.heapify(self._due)
+        else:
+            heapq.heappush(self._due, (point.due_at_ms, point))
 
     def mark(self, point: CheckPoint, offset: int, *, done: bool = True) -> None:
         """Note that a message is done. The check point leaves the table with its last one.

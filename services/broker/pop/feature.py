@@ -12,6 +12,7 @@ from gantry.model.propertyname import PropertyName
 from gantry.remoting.aio import Handler
 from gantry.runtime.telemetry import logger
 from services.broker.assembly import Broker
+from services.broker.durabilitywaiters import Outcome
 from services.broker.metrics import Figure
 from services.broker.newmessage import NewMessage
 from services.broker.pop.acks import AckProcessor
@@ -177,6 +178,9 @@ class PopFeature:
             persistence.mark(ORDER_FILE)
             await persistence.durable(ORDER_FILE)
         self.orders.saved_at_ms = started_ms
+        end = self._log.carry()
+        if end is None or await self._broker.core.waiters.outcome(end) is Outcome.DURABLE:
+            self._log.carried()
         self._log.save_progress()
 
     def _stop(self) -> None:

@@ -30,6 +30,7 @@ ORDER_QUEUES_MAX: Final = 100_000
 IDLE_MS: Final = 24 * 3_600_000
 """Time after which the state of a queue that nobody pops is removed, as in RocketMQ."""
 _SEPARATOR: Final = "@"
+_PASSED_KEPT: Final = 10_000
 
 
 class OrderInfo(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -199,6 +200,9 @@ class OrderTable:
             self._table[queue] = info
             if info.left():
                 heapq.heappush(self._free, (info.free_at_ms(), queue))
+            if len(self._free) > 2 * len(self._table) + _PASSED_KEPT:
+                self._free = [(kept.free_at_ms(), key) for key, kept in self._table.items() if kept.left()]
+                heapq.heapify(self._free)
 
     def forget(self, topic: str | None, group: str | None) -> None:
         """Remove the states of a deleted topic or group."""

@@ -14,7 +14,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
+from gantry.remoting.codes import ResponseCode
 from gantry.runtime.clock import Clock
+from services.broker.refusal import RefusalError
 from services.broker.registry.offsets import OffsetTable
 
 POSITIONS_MAX: Final = 500_000
@@ -67,12 +69,16 @@ class Positions:
         return committed if position is None or position.committed != committed else position.next_offset
 
     def get(self, key: QueueKey, initial: int) -> Position:
-        """Return a position, and begin at an offset if there is none yet."""
+        """Return a position, and begin at an offset if there is none yet. Raises RefusalError if there is no room."""
         committed = self._offsets.find(*key)
         position = self._table.get(key)
         if committed is None:
             position = self._begin(key, initial)
-            self._commit(key, position, initial)
+            if not self._commit(key, position, initial):
+                raise RefusalError(
+                    ResponseCode.SYSTEM_BUSY,
+                    f"group {key[1]} has no offset on topic {key[0]}, and there is no room for more",
+                )
             self._on_jump(key, initial)
         elif position is None:
             position = self._begin(key, committed)
@@ -140,7 +146,9 @@ class Positions:
         position = self._table[key] = Position(offset)
         return position
 
-    def _commit(self, key: QueueKey, position: Position, offset: int) -> None:
+    def _commit(self, key: QueueKey, position: Position, offset: int) -> bool:
         topic, group, queue_id = key
-        if self._offsets.commit(topic, group, queue_id, offset, self._clock.now_ms()):
+        has_room = self._offsets.commit(topic, group, queue_id, offset, self._clock.now_ms())
+        if has_room:
             position.committed = offset
+        return has_room

@@ -7,7 +7,8 @@ their times, and `read_arrived` applies them.
 
 The progress, the last record in each revive queue that a start need not read, is the committed offset of RocketMQ's
 revive group. The progress passes a check point some time after all its messages are done. By then, a save of the
-committed offsets has covered the pop, so that a start finds the position of the group without the check point.
+committed offsets has covered the pop, so that a start finds the position of the group without the check point. A check point that is unfinished for minutes is appended again, so that
+it does not hold the progress back.
 
 Concurrency: the loop's thread only.
 """
@@ -47,6 +48,10 @@ SETTLED_MS: Final = 30_000
 """Time for which the progress stays before a record. Offsets are saved every 5 s by default."""
 TIMER_GRACE_MS: Final = 10_000
 """Time for which a check point from the timer waits for acknowledgements that come from there after it."""
+CARRY_MS: Final = 300_000
+"""Age at which an unfinished check point that holds the progress back is appended again."""
+CARRIED_MAX: Final = 50
+"""Number of check points of one revive queue that are appended again in one round, a millisecond of work."""
 _READ_MAX: Final = 512
 _APPLIED_MAX: Final = 256
 
@@ -109,6 +114,8 @@ class ReviveLog:
         self._next = [self._progress(queue_id) + 1 for queue_id in range(queues)]
         self._ahead: list[set[int]] = [set() for _ in range(queues)]
         self._unsettled: list[list[tuple[int, int, CheckPoint | None]]] = [[] for _ in range(queues)]
+        # Records of check points that are appended again, until the new records are durable.
+        self._carried: list[list[int]] = [[] for _ in range(queues)]
 
     def append_check_point(
         self, key: CheckPointKey, offsets: Sequence[int], invisible_ms: int, revive_queue_id: int | None = None
@@ -191,6 +198,44 @@ class ReviveLog:
                 self._advance(queue_id, found.offset)
         return number
 
+    def carry(self) -> int | None:
+        """Append old check points again that hold the progress back. `carried` must follow.
+
+        Returns:
+            The physical end of the last record; None if there is none.
+        """
+        now_ms, end = self._clock.now_ms(), None
+        for queue_id, unsettled in enumerate(self._unsettled):
+            for _ in range(CARRIED_MAX):
+                if not unsettled or now_ms - unsettled[0][1] < CARRY_MS:
+                    break
+                offset, stored_at_ms, point = unsettled[0]
+                if point is None:
+                    break  # The file with the states of ordered queues can't be written.
+                heapq.heappop(unsettled)
+                self._carried[queue_id].append(offset)
+                if not point.left:
+                    continue
+                record = check_point_record(
+                    point.key,
+                    point.left_offsets(),
+                    point.invisible_ms,
+                    self._broker_name,
+                    now_ms=now_ms,
+                    host=self._store.store_host,
+                )
+                try:
+                    end = self._put(record, queue_id, point)
+                except RefusalError:
+                    heapq.heappush(unsettled, (offset, stored_at_ms, point))
+                    return end
+        return end
+
+    def carried(self) -> None:
+        """Note that the records of `carry` are durable."""
+        for offsets in self._carried:
+            offsets.clear()
+
     def save_progress(self) -> None:
         """Commit the progress of each revive queue."""
         now_ms = self._clock.now_ms()
@@ -198,7 +243,7 @@ class ReviveLog:
         for queue_id, unsettled in enumerate(self._unsettled):
             while unsettled and _is_settled(unsettled[0], now_ms, saved_ms):
                 heapq.heappop(unsettled)
-            done = (unsettled[0][0] if unsettled else self._next[queue_id]) - 1
+            done = min([unsettled[0][0] if unsettled else self._next[queue_id], *self._carried[queue_id]]) - 1
             if done > self._progress(queue_id):
                 self._offsets.commit(self._topic, REVIVE_GROUP, queue_id, done, now_ms)
 

@@ -315,6 +315,24 @@ class TestProgress:
             done = offsets.find(REVIVE, REVIVE_GROUP, queue_id)
             assert (-1 if done is None else done) == end - 1
 
+    async def test_a_message_that_is_out_for_long_does_not_hold_the_progress_back(self) -> None:
+        async with BrokerUnit(timer_interval_ms_min=500) as unit:
+            await prepare(unit, 1)
+            await send(unit, 2)
+            (long, other) = await pop(unit, invisible_time=7_200_000)
+            await acked(unit, [other])
+            queue_id = long.receipt.revive_queue_id
+            await asyncio.sleep(1_000)
+            unit.connection = unit.connect()
+            done = unit.broker.tables.offsets.find(REVIVE, REVIVE_GROUP, queue_id)
+            assert done is not None
+            assert done >= 1, "the first record of the check point, and the acknowledgement"
+            files = unit.files
+        async with BrokerUnit(files=files, timer_interval_ms_min=500) as unit:
+            assert await pop(unit) == []
+            assert (await ack(unit, other.receipt)).code == ResponseCode.NO_MESSAGE
+            await acked(unit, [long])
+
     async def test_the_committed_offset_follows_the_pops(self, unit: BrokerUnit) -> None:
         await send(unit, 5)
         await pop(unit)
