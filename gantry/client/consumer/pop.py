@@ -46,6 +46,8 @@ from gantry.remoting.headers.pop import (
     AckMessageHeader,
     ChangeInvisibleTimeHeader,
     ChangeInvisibleTimeResponseHeader,
+    NotificationHeader,
+    NotificationResponseHeader,
     PopMessageHeader,
     PopMessageResponseHeader,
 )
@@ -146,6 +148,7 @@ class PopConsumer:
         from_max: bool = False,
         order: bool = False,
         attempt_id: str | None = None,
+        replay_only: bool = False,
     ) -> PopResult:
         """Take messages of a topic from one broker.
 
@@ -161,7 +164,8 @@ class PopConsumer:
             expression: Tags separated by `||`, `*` for all, or a parsed subscription.
             from_max: Whether a group that has no offset yet starts after the last message.
             order: Whether a queue gives no messages while earlier ones of it are not acknowledged.
-            attempt_id: Name of an ordered pop. If it is repeated under the same name, it gets the same messages again.
+            attempt_id: Name of the pop. If it is repeated, it gets the same messages again (RocketMQ: if it is ordered).
+            replay_only: Whether to get only messages of an earlier pop of this name. Gantry's broker knows this.
         """
         subscription = self._subscription(topic, expression)
         header = PopMessageHeader(
@@ -177,6 +181,7 @@ class PopConsumer:
             exp=subscription.sub_string,
             order=order,
             attempt_id=attempt_id,
+            gantry_replay=True if replay_only else None,
         )
         address = await self._address(topic, broker_name)
         response = await self._engine.invoke(
@@ -284,6 +289,44 @@ class PopConsumer:
             invisible_ms=answer.invisible_time,
             revive_queue_id=ORDER_REVIVE_QUEUE if receipt.is_order else answer.revive_qid,
         )
+
+    async def wait_for_message(
+        self,
+        topic: str,
+        broker_name: str,
+        *,
+        poll_ms: int,
+        expression: str | SubscriptionData = SUB_ALL,
+        order: bool = False,
+    ) -> bool | None:
+        """Wait until a broker has a message for the group, and take none.
+
+        Args:
+            topic: The topic.
+            broker_name: The broker set.
+            poll_ms: Time for which the broker may hold the request.
+            expression: The messages that are wanted, as for a pop.
+            order: Whether the pop that follows is one in order.
+
+        Returns:
+            Whether there is a message; None if too many requests wait at the broker for it to hold this one.
+        """
+        subscription = self._subscription(topic, expression)
+        header = NotificationHeader(
+            consumer_group=self.group,
+            topic=topic,
+            queue_id=ANY_QUEUE,
+            poll_time=poll_ms,
+            born_time=self._engine.clock.now_ms(),
+            order=order,
+            exp_type=subscription.expression_type,
+            exp=subscription.sub_string,
+        )
+        address = await self._address(topic, broker_name)
+        timeout_ms = poll_ms + _HELD_GRACE_MS
+        response = await self._engine.call(address, RequestCode.NOTIFICATION, header, timeout_ms=timeout_ms)
+        answer = read_header(NotificationResponseHeader, response, address)
+        return None if answer.polling_full and not answer.has_msg else answer.has_msg
 
     async def _address(self, topic: str, broker_name: str) -> str:
         return await self._engine.queue_address(MessageQueue(topic, broker_name, 0))

@@ -19,7 +19,9 @@ class PopMessageHeader(Header):
         exp_type: Type of the expression: TAG or SQL92.
         exp: The expression; all messages without one.
         order: Whether a queue gives no further messages before all that it gave are acknowledged.
-        attempt_id: Name of an ordered request; the same request gets the same messages again.
+        attempt_id: Name of the request; another one of this name gets the same messages again. RocketMQ's broker regards
+            it in ordered requests only.
+        gantry_replay: Whether only the messages of an earlier request of this name are wanted. Gantry's own field.
     """
 
     consumer_group: str
@@ -34,6 +36,7 @@ class PopMessageHeader(Header):
     exp: str | None = None
     order: bool | None = None
     attempt_id: str | None = None
+    gantry_replay: bool | None = None
 
 
 class PopMessageResponseHeader(Header):

@@ -19,6 +19,7 @@ class CheckPoint:
 
     Attributes:
         key: Its identity.
+        attempt_id: Attempt id of the pop, or None.
         invisible_ms: Invisible time of the pop.
         revive_queue_id: Queue of the revive topic that has its record.
         offsets: Queue offsets of its messages, ascending.
@@ -27,10 +28,18 @@ class CheckPoint:
         due_at_ms: Time at which its messages are given out again.
     """
 
-    __slots__ = ("due_at_ms", "invisible_ms", "is_stored", "key", "left", "offsets", "revive_queue_id")
+    __slots__ = ("attempt_id", "due_at_ms", "invisible_ms", "is_stored", "key", "left", "offsets", "revive_queue_id")
 
-    def __init__(self, key: CheckPointKey, offsets: Sequence[int], invisible_ms: int, revive_queue_id: int) -> None:
+    def __init__(
+        self,
+        key: CheckPointKey,
+        offsets: Sequence[int],
+        invisible_ms: int,
+        revive_queue_id: int,
+        attempt_id: str | None = None,
+    ) -> None:
         self.key = key
+        self.attempt_id = attempt_id
         self.invisible_ms = invisible_ms
         self.revive_queue_id = revive_queue_id
         self.offsets = tuple(offsets)
@@ -66,6 +75,7 @@ class CheckPointTable:
     def __init__(self) -> None:
         self._table: dict[CheckPointKey, CheckPoint] = {}
         self._due: list[tuple[int, CheckPoint]] = []
+        self._attempts: dict[tuple[str, str], dict[CheckPointKey, CheckPoint]] = {}
         self.in_flight = 0
 
     def __len__(self) -> int:
@@ -80,10 +90,14 @@ class CheckPointTable:
         """Return an unfinished check point, or None."""
         return self._table.get(key)
 
+    def of_attempt(self, group: str, attempt_id: str) -> Sequence[CheckPoint]:
+        """Return the unfinished check points of the pop with this attempt id."""
+        return list(self._attempts.get((group, attempt_id), {}).values())
+
     def add(self, point: CheckPoint) -> None:
         """Add a new check point with at least one message that is not done."""
         assert point.key not in self._table, f"two check points {point.key}"
-        self._table[point.key] = point
+        self._enter(point)
         self.in_flight += point.left.bit_count()
         if len(self._due) > 2 * len(self._table) + _FINISHED_KEPT:
             # Most of them are finished, long before their times.
@@ -101,16 +115,31 @@ class CheckPointTable:
         point.mark(offset, done=done)
         self.in_flight += -1 if done else 1
         if not point.left:
-            del self._table[point.key]
+            self._leave(point)
         elif not done and point.key not in self._table:
-            self._table[point.key] = point
+            self._enter(point)
             heapq.heappush(self._due, (point.due_at_ms, point))
 
     def drop(self, point: CheckPoint) -> None:
         """Forget a check point whose topic or group is gone."""
-        if self._table.pop(point.key, None) is not None:
+        if point.key in self._table:
+            self._leave(point)
             self.in_flight -= point.left.bit_count()
             point.left = 0
+
+    def _enter(self, point: CheckPoint) -> None:
+        self._table[point.key] = point
+        if point.attempt_id is not None:
+            self._attempts.setdefault((point.key.group, point.attempt_id), {})[point.key] = point
+
+    def _leave(self, point: CheckPoint) -> None:
+        del self._table[point.key]
+        if point.attempt_id is not None:
+            name = (point.key.group, point.attempt_id)
+            members = self._attempts[name]
+            del members[point.key]
+            if not members:
+                del self._attempts[name]
 
     def postpone(self, point: CheckPoint, due_at_ms: int) -> None:
         """Make a check point due again at a later time."""

@@ -10,12 +10,14 @@ from collections.abc import Mapping, Sequence
 from gantry.model.names import revive_topic
 from gantry.model.propertyname import PropertyName
 from gantry.remoting.aio import Handler
+from gantry.remoting.codes import RequestCode
 from gantry.runtime.telemetry import logger
 from services.broker.assembly import Broker
 from services.broker.durabilitywaiters import Outcome
 from services.broker.metrics import Figure
 from services.broker.newmessage import NewMessage
 from services.broker.pop.acks import AckProcessor
+from services.broker.pop.attempts import Attempts
 from services.broker.pop.checkpoints import CheckPointTable
 from services.broker.pop.checks import PopChecks
 from services.broker.pop.order import ORDER_FILE, OrderTable, read_info
@@ -25,7 +27,7 @@ from services.broker.pop.processor import PopProcessor
 from services.broker.pop.revive import REVIVE_INTERVAL_MS, Reviver, ReviveTimers
 from services.broker.pop.revivelog import ReviveLog
 from services.broker.pop.taking import Taking
-from services.broker.processors.table import replying_to_refusals
+from services.broker.processors.table import PlainHandler, replying_to_refusals
 from services.broker.retry.topics import RetryTopics
 
 log = logger("broker.pop")
@@ -71,6 +73,14 @@ class PopFeature:
             rng=broker.rng,
         )
         self._pops = self._build_pops()
+        self._attempts = Attempts(
+            self._pops.pop,
+            points=self.points,
+            store=broker.store,
+            cold=core.cold,
+            broker_name=broker.identity.name,
+            clock=broker.clock,
+        )
         self._acks = self._build_acks()
         self._reviver = Reviver(
             points=self.points,
@@ -91,7 +101,8 @@ class PopFeature:
 
     def handlers(self) -> Mapping[int, Handler]:
         """Return the handler of each request code."""
-        return replying_to_refusals({**self._pops.plain_handlers(), **self._acks.plain_handlers()})
+        attempts: Mapping[int, PlainHandler] = {RequestCode.POP_MESSAGE: self._attempts.pop}
+        return replying_to_refusals({**self._pops.plain_handlers(), **self._acks.plain_handlers(), **attempts})
 
     def _build_pops(self) -> PopProcessor:
         broker, core = self._broker, self._broker.core

@@ -154,6 +154,11 @@ def is_blocked(info: OrderInfo | None, attempt_id: str | None, now_ms: int) -> b
     return now_ms < info.free_at_ms()
 
 
+def has_attempt(info: OrderInfo | None, attempt_id: str) -> bool:
+    """Return whether messages that a pop of this name gave out of a queue are not done."""
+    return info is not None and info.attempt_id == attempt_id and bool(info.left())
+
+
 class OrderTable:
     """The states of all queues that are popped in order.
 

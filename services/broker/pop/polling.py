@@ -134,11 +134,13 @@ class PopPolling:
                     self._resume(waiting, is_over=False)
 
     def wake_one(self, topic: str, group: str) -> None:
-        """Mark the pop that has waited longest, because there are messages left; `wake` resumes it."""
+        """Mark the pop that has waited longest, and all notifications, because there are messages; `wake` resumes them."""
+        is_taken = False
         for waiting in self._topics.get(topic, {}).get(group, ()):
-            if waiting.takes and waiting not in self._woken:
-                self._woken[waiting] = None
-                return
+            if waiting in self._woken or (waiting.takes and is_taken):
+                continue
+            is_taken = is_taken or waiting.takes
+            self._woken[waiting] = None
 
     def waiting_count(self, topic: str, group: str, queue_id: int) -> int:
         """Return the number of pops of a group that wait for a queue, or for any."""

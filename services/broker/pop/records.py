@@ -30,7 +30,11 @@ _MESSAGES_MAX: Final = 4096
 
 
 class CheckPointBody(msgspec.Struct, kw_only=True):
-    """The JSON of a check point, with its members in the order in which RocketMQ writes them."""
+    """The JSON of a check point, with its members in the order in which RocketMQ writes them.
+
+    Attributes:
+        attempt_id: Attempt id of the pop. The member is Gantry's own; RocketMQ's broker skips it.
+    """
 
     bm: int = 0
     bn: str | None = None
@@ -44,6 +48,7 @@ class CheckPointBody(msgspec.Struct, kw_only=True):
     ro: int = 0
     so: int
     t: str
+    attempt_id: str | msgspec.UnsetType = msgspec.field(name="gantryAttemptId", default=msgspec.UNSET)
 
     def offsets(self) -> list[int]:
         """Return the queue offsets of its messages. Old check points have no list: their messages are consecutive."""
@@ -88,7 +93,14 @@ class CheckPointKey(NamedTuple):
 
 
 def check_point_record(
-    key: CheckPointKey, offsets: Sequence[int], invisible_ms: int, broker_name: str, *, now_ms: int, host: bytes
+    key: CheckPointKey,
+    offsets: Sequence[int],
+    invisible_ms: int,
+    broker_name: str,
+    *,
+    now_ms: int,
+    host: bytes,
+    attempt_id: str | None = None,
 ) -> NewMessage:
     """Return the record of a check point; its revive queue is not set yet. Without offsets, it is an anchor."""
     topic, group, queue_id, start, popped_at = key
@@ -103,6 +115,7 @@ def check_point_record(
         revive_at=popped_at + invisible_ms,
         so=start,
         t=topic,
+        attempt_id=msgspec.UNSET if attempt_id is None else attempt_id,
     )
     name = f"{topic}@{queue_id}@{start}@{group}@{popped_at}@{broker_name}@ck"
     return _record(CHECK_POINT_TAG, name, _encode(body), now_ms, host)

@@ -118,7 +118,12 @@ class ReviveLog:
         self._carried: list[list[int]] = [[] for _ in range(queues)]
 
     def append_check_point(
-        self, key: CheckPointKey, offsets: Sequence[int], invisible_ms: int, revive_queue_id: int | None = None
+        self,
+        key: CheckPointKey,
+        offsets: Sequence[int],
+        invisible_ms: int,
+        revive_queue_id: int | None = None,
+        attempt_id: str | None = None,
     ) -> tuple[CheckPoint, int]:
         """Append a check point and add it to the table.
 
@@ -130,10 +135,16 @@ class ReviveLog:
         """
         if revive_queue_id is None:
             revive_queue_id = next(self._turn) % len(self._next)
-        point = CheckPoint(key, offsets, invisible_ms, revive_queue_id)
+        point = CheckPoint(key, offsets, invisible_ms, revive_queue_id, attempt_id)
         now_ms = self._clock.now_ms()
         record = check_point_record(
-            key, offsets, invisible_ms, self._broker_name, now_ms=now_ms, host=self._store.store_host
+            key,
+            offsets,
+            invisible_ms,
+            self._broker_name,
+            now_ms=now_ms,
+            host=self._store.store_host,
+            attempt_id=attempt_id,
         )
         end = self._put(record, revive_queue_id, point)
         self._points.add(point)
@@ -306,7 +317,8 @@ class ReviveLog:
         if isinstance(content, CheckPointBody) and content.n:
             key = CheckPointKey(content.t, content.c, content.q, content.so, content.pt)
             if self._points.find(key) is None:
-                point = CheckPoint(key, content.offsets(), content.it, found.revive_queue_id)
+                attempt_id = content.attempt_id if isinstance(content.attempt_id, str) else None
+                point = CheckPoint(key, content.offsets(), content.it, found.revive_queue_id, attempt_id)
                 point.is_stored = True
                 if found.is_from_timer:
                     point.due_at_ms = max(point.due_at_ms, self._clock.now_ms() + TIMER_GRACE_MS)

@@ -13,32 +13,27 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gantry.model.address import pack_host
-from gantry.model.message import encode_properties
-from gantry.model.names import TOPIC_LENGTH_MAX, pop_retry_topic
+from gantry.model.names import pop_retry_topic
 from gantry.model.popreceipt import (
     NOT_RETRY,
     ORDER_REVIVE_QUEUE,
     RETRY_V1,
     RETRY_V2,
-    PopReceipt,
     encode_message_offsets,
     encode_order_counts,
-    encode_pop_receipt,
     encode_start_offsets,
 )
-from gantry.model.propertyname import PropertyName
-from gantry.model.record import decode_record, encode_record
 from gantry.remoting.codes import ResponseCode
 from gantry.remoting.headers.pop import ANY_QUEUE, FROM_MAX, PopMessageHeader, PopMessageResponseHeader
 from gantry.runtime.clock import Clock
 from gantry.runtime.rng import Rng
 from services.broker.filter.subscriptions import MessageFilter
 from services.broker.pop.checkpoints import CHECK_POINTS_MAX, CheckPoint, CheckPointTable
-from services.broker.pop.order import OrderTable, Taken, is_blocked, take
+from services.broker.pop.order import OrderTable, Taken, has_attempt, is_blocked, take
 from services.broker.pop.positions import Position, Positions, QueueKey
 from services.broker.pop.records import CheckPointKey
 from services.broker.pop.revivelog import ReviveLog
+from services.broker.pop.sending import as_sent
 from services.broker.refusal import RefusalError
 from services.broker.registry.topics import TopicTable
 from services.broker.settings import LiveSettings
@@ -168,7 +163,7 @@ class Taking:
                 if found.left:
                     break
                 continue
-            result = self._get(key, first, header.max_msg_nums - count, pop.filter)
+            result = self._get(key, first, self._count_max(key, first, header, count), pop.filter)
             offsets = [_queue_offset(record, _QUEUE_OFFSET_AT)[0] if record else first for record in result.records]
             found.parts.append(Part(key, retry, initial, first, result, offsets))
             found.left += max(0, result.max_offset - result.next_offset)
@@ -225,7 +220,11 @@ class Taking:
         for part, position, key in zip(parts, positions, keys, strict=True):
             try:
                 point, end = self._log.append_check_point(
-                    key._replace(popped_at_ms=popped_at_ms), part.offsets, header.invisible_time, revive_queue_id
+                    key._replace(popped_at_ms=popped_at_ms),
+                    part.offsets,
+                    header.invisible_time,
+                    revive_queue_id,
+                    header.attempt_id,
                 )
             except RefusalError:
                 if not taken:
@@ -250,7 +249,7 @@ class Taking:
             msg_offset_info=encode_message_offsets((part.retry, part.key[2], part.offsets) for part in taken),
         )
         body = b"".join(
-            _as_sent(record, header.topic, point, part.retry, self._broker_name)
+            as_sent(record, header.topic, point, part.retry, self._broker_name)
             for part, point in zip(taken, points, strict=True)
             for record in part.result.records
         )
@@ -321,6 +320,10 @@ class Taking:
         is_retry_first = bool(retries) and self._rng.below(100) < self._live_settings.current.pop_from_retry_probability
         if is_retry_first:
             yield from retries
+        again = self._attempted(pop) if header.order else []
+        if again or header.gantry_replay:
+            yield from again
+            return
         if header.queue_id == ANY_QUEUE:
             for number in range(count):
                 yield (header.topic, header.consumer_group, (turn + number) % count), NOT_RETRY
@@ -328,6 +331,23 @@ class Taking:
             yield (header.topic, header.consumer_group, header.queue_id), NOT_RETRY
         if not is_retry_first:
             yield from retries
+
+    def _attempted(self, pop: PopRequest) -> list[tuple[QueueKey, str]]:
+        """Return the queues whose messages a pop in order of the same name has given out."""
+        header = pop.header
+        if header.attempt_id is None:
+            return []
+        keys = [(header.topic, header.consumer_group, queue_id) for queue_id in range(pop.queues)]
+        return [(key, NOT_RETRY) for key in keys if has_attempt(self._orders.find(key), header.attempt_id)]
+
+    def _count_max(self, key: QueueKey, first: int, header: PopMessageHeader, count: int) -> int:
+        """Return how many messages of a queue a pop may take after `count` others."""
+        left = header.max_msg_nums - count
+        info = self._orders.find(key) if header.order and header.attempt_id is not None else None
+        if info is None or header.attempt_id is None or not has_attempt(info, header.attempt_id):
+            return left
+        # The repetition gets no messages that the first pop did not get.
+        return min(left, len([offset for offset in info.offsets() if offset >= first]))
 
     def _retries(self, topic: str, group: str) -> Sequence[tuple[QueueKey, str]]:
         names = (
@@ -377,22 +397,3 @@ class Taking:
             moved = get(result.next_offset)
             return moved if moved.records else result
         return result
-
-
-def _as_sent(record: bytes, topic: str, point: CheckPoint, retry: str, broker_name: str) -> bytes:
-    """Return a record as the response has it: a retry appears under its original topic, with its receipt."""
-    if retry == NOT_RETRY:
-        return record
-    message = decode_record(record, check_crc=False)
-    receipt = PopReceipt(
-        point.key.start_offset, point.key.popped_at_ms, point.invisible_ms, point.revive_queue_id, retry, broker_name,
-        message.queue_id, message.queue_offset,
-    )  # fmt: skip
-    properties = encode_properties({**message.properties, PropertyName.POP_CK: encode_pop_receipt(receipt)})
-    name = topic.encode()
-    return encode_record(
-        message.queue_id, message.flag, message.queue_offset, message.physical_offset, message.sys_flag,
-        message.born_at_ms, pack_host(message.born_host), message.stored_at_ms, pack_host(message.store_host),
-        message.reconsume_times, message.prepared_transaction_offset, message.body, name, properties, message.body_crc,
-        1 if len(name) <= TOPIC_LENGTH_MAX else 2, False,
-    )  # fmt: skip
