@@ -22,6 +22,7 @@ from services.gateway.features.limits import limit_feature
 from services.gateway.features.lives import life_feature
 from services.gateway.features.objectives import objective_feature
 from services.gateway.features.read import read_feature
+from services.gateway.features.receiving import receiving_feature
 from services.gateway.features.reports import report_feature
 from services.gateway.features.scheduled import scheduled_feature
 from services.gateway.features.send import send_feature
@@ -29,7 +30,6 @@ from services.gateway.features.service import service_feature
 from services.gateway.features.stream import stream_feature
 from services.gateway.features.topics import topic_feature
 from services.gateway.features.transactions import transaction_feature
-from services.gateway.features.unimplemented import unimplemented_feature
 from services.gateway.features.upkeep import (
     audit_retention_feature,
     lag_sample_feature,
@@ -40,6 +40,7 @@ from services.gateway.settings import GatewaySettings
 
 FEATURES: Final[Sequence[Callable[[Core], Feature]]] = (
     send_feature,
+    receiving_feature,
     read_feature,
     topic_feature,
     group_feature,
@@ -55,7 +56,6 @@ FEATURES: Final[Sequence[Callable[[Core], Feature]]] = (
     key_feature,
     limit_feature,
     service_feature,
-    unimplemented_feature,
     stream_feature,
     reconciliation_feature,
     subscription_mirror_feature,

@@ -23,6 +23,7 @@ from gantry.runtime.rng import Rng
 from services.gateway.auth.keycache import FileKeyCache
 from services.gateway.auth.keyring import KeyRing
 from services.gateway.auth.keystore import KeyStore
+from services.gateway.auth.receiptkey import ReceiptKey
 from services.gateway.auth.tickets import Tickets
 from services.gateway.db.engine import Database
 from services.gateway.limits import Limits
@@ -43,6 +44,7 @@ from services.gateway.usecases.sending.send import SendMessages
 PRODUCER_GROUP: Final = "GANTRY_GATEWAY"
 KEY_CACHE_FILE: Final = "gateway-keys.json"
 FIRST_KEY_FILE: Final = "first-api-key"
+RECEIPT_KEY_FILE: Final = "gateway-receipt-key"
 
 Background = Callable[[], Coroutine[Any, Any, None]]
 
@@ -83,6 +85,7 @@ class Core:
     metadata: Metadata
     keys: KeyRing
     key_store: KeyStore
+    receipt_key: ReceiptKey
     tickets: Tickets
     brokers: Brokers
     health: Health
@@ -141,6 +144,7 @@ def build_core(
     engine = ClientEngine(_client_settings(settings, process_id), clock=clock, rng=rng)
     producer = Producer(engine, PRODUCER_GROUP)
     metadata, keys = Metadata(_database(settings, clock)), KeyRing()
+    receipt_key = ReceiptKey(str(Path(settings.data_dir) / RECEIPT_KEY_FILE))
     brokers = Brokers(engine, clock=clock)
     health = Health(engine, metadata, clock=clock, keys_loaded=lambda: keys.is_loaded)
     topic_kind, group_kind = TopicKind(engine), GroupKind(engine)
@@ -157,7 +161,8 @@ def build_core(
         tracer=Tracer(engine) if settings.trace_messages else None,
         metadata=metadata,
         keys=keys,
-        key_store=_key_store(settings, keys, metadata, clock),
+        key_store=_key_store(settings, keys, receipt_key, metadata, clock),
+        receipt_key=receipt_key,
         tickets=Tickets(keys, limits.tickets, clock=clock),
         brokers=brokers,
         health=health,
@@ -197,7 +202,9 @@ def _database(settings: GatewaySettings, clock: Clock) -> Database | None:
         raise StartupError(f"--database: {error}") from None
 
 
-def _key_store(settings: GatewaySettings, keys: KeyRing, metadata: Metadata, clock: Clock) -> KeyStore:
+def _key_store(
+    settings: GatewaySettings, keys: KeyRing, receipt_key: ReceiptKey, metadata: Metadata, clock: Clock
+) -> KeyStore:
     folder = Path(settings.data_dir)
     return KeyStore(
         keys,
@@ -207,4 +214,5 @@ def _key_store(settings: GatewaySettings, keys: KeyRing, metadata: Metadata, clo
         interval_ms=settings.key_poll_interval_ms,
         first_key_file=settings.first_key_file or str(folder / FIRST_KEY_FILE),
         keep_first_key_file=settings.keep_first_key_file,
+        receipt_key=receipt_key,
     )

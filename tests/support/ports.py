@@ -9,6 +9,9 @@ import random
 import socket
 from collections.abc import Callable, Iterable, Sequence
 
+# Above the ports of stacks (tests/support/stack.py).
+_SINGLE = range(21_000, 32_000)
+
 
 def free_base(bases: Sequence[int], ports: Callable[[int], Iterable[int]]) -> int:
     """Return one of this process' share of `bases` such that all of its `ports` are free."""
@@ -20,6 +23,11 @@ def free_base(bases: Sequence[int], ports: Callable[[int], Iterable[int]]) -> in
         if all(_is_free(port) for port in ports(base)):
             return base
     raise AssertionError(f"no ports are free from {bases[0]} to {bases[-1]}")
+
+
+def free_port() -> int:
+    """Return a free port of this process' share."""
+    return free_base(_SINGLE, lambda base: [base])
 
 
 def _is_free(port: int) -> bool:

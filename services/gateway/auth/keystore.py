@@ -25,6 +25,7 @@ from gantry.runtime.privatefiles import find_private, write_private
 from gantry.runtime.telemetry import logger
 from services.gateway.auth.keycache import KeyCache
 from services.gateway.auth.keyring import KeyRecord, KeyRing, digest_of, make_key, make_key_id
+from services.gateway.auth.receiptkey import ReceiptKey
 from services.gateway.db.engine import Database
 from services.gateway.db.errors import MetadataUnavailableError
 from services.gateway.db.leadership import lock_key
@@ -55,6 +56,7 @@ class KeyStore:
         interval_ms: int,
         first_key_file: str,
         keep_first_key_file: bool = False,
+        receipt_key: ReceiptKey | None = None,
     ) -> None:
         self._keys = keys
         self._database = database
@@ -63,11 +65,14 @@ class KeyStore:
         self._interval_ms = interval_ms
         self._first_key_file = first_key_file
         self._must_restore_file = keep_first_key_file
+        self._receipt_key = receipt_key
         self.unavailable: str | None = None if database is not None else "no database is configured"
         """The reason why Postgres did not answer last time, or None."""
 
     def load_cache(self) -> None:
-        """Fill the ring with the keys of the last run."""
+        """Fill the ring with the keys of the last run, and read the key of receipts."""
+        if self._receipt_key is not None:
+            self._receipt_key.load()
         records = self._cache.load()
         if records is not None:
             self._keys.replace(records)
@@ -88,6 +93,8 @@ class KeyStore:
                     rows = await self._restore_file_key(session)
                 now = datetime.fromtimestamp(self._clock.now_ms() / 1_000, UTC)
                 await KeyRepository(session).touch(dict.fromkeys(sorted(used), now))
+                if self._receipt_key is not None:
+                    await self._receipt_key.share(session)
         except MetadataUnavailableError as error:
             if self.unavailable is None:
                 log.warning("Postgres is unavailable; the loaded keys stay valid", reason=error.reason)

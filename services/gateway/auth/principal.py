@@ -151,6 +151,11 @@ class Principal:
         if not self.may_consume(topic, group):
             self.require(False, "consume", f"topic {topic} for group {group}")
 
+    def require_group(self, group: str) -> None:
+        """Raise ProblemError (403) unless the key may consume with the group."""
+        if not self._groups.matches(group):
+            self.require(False, "consume", f"group {group}")
+
     def require_stream(self) -> None:
         """Raise ProblemError (403) unless the key has some right to publish or to consume over a stream."""
         if not self._publish and not (self._topics and self._groups):

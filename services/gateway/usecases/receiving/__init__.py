@@ -1,0 +1,1 @@
+"""Use cases of consuming for a group by receipt."""

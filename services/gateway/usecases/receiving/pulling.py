@@ -1,0 +1,287 @@
+"""Pulls of a group: messages of a topic, each with a receipt.
+
+The brokers keep everything: the position of the group, and which messages are out until when. So a gateway has no state
+that a pull, or an ack of its receipts, needs.
+
+A pull pops from the brokers of the topic in turn, without waiting, until one has messages. If none has, it waits at all
+of them at once (wakes.py), which takes no messages, and pops from the one that wakes it. A client may leave while a pop
+is under way; then its messages become visible again at once.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from gantry.client.consumer.pop import MESSAGES_MAX, PopConsumer, PoppedMessage, PopResult
+from gantry.client.engine import ClientEngine
+from gantry.client.errors import BrokerUnavailableError, ClientError, NoAnswerError
+from gantry.model.errors import CorruptRecordError
+from gantry.model.group import SubscriptionData
+from gantry.model.names import check_group, is_system_group
+from gantry.model.topic import Perm
+from gantry.runtime.clock import Clock
+from gantry.runtime.tasks import TaskSet
+from gantry.runtime.telemetry import logger
+from services.gateway.auth.receiptkey import ReceiptKey
+from services.gateway.auth.receipts import Receipt, sign_receipt
+from services.gateway.errors import REFUSED_BY_BROKER, ProblemError, reserved_name
+from services.gateway.metrics import GatewayMetrics
+from services.gateway.usecases.reading.fairgate import FairGate
+from services.gateway.usecases.reading.messages import ReadMessage, read_message
+from services.gateway.usecases.reading.read import FETCHES_AT_ONCE, Caller, QueueReader
+from services.gateway.usecases.reading.results import DamagedRecord
+from services.gateway.usecases.receiving.turns import Turns, in_turn
+from services.gateway.usecases.receiving.wakes import Place, Wakes
+
+# A pull pops again for more messages only while its answer is smaller than this.
+POPPED_BYTES_MAX: Final = 1024 * 1024
+# A pop that finds nothing after a wake is followed by a pause, which doubles: the messages may be those of a queue that
+# another client of the group holds.
+PAUSE_MS_MIN: Final = 5
+PAUSE_MS_MAX: Final = 500
+
+log = logger("gateway.pulling")
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """A pull.
+
+    Attributes:
+        group: The group.
+        subscription: The topic, and the messages of it that are wanted.
+        messages_max: Largest number of messages.
+        wait_ms: Time to wait if there is no message.
+        invisible_ms: Time for which the messages are hidden from others.
+        is_orderly: Whether a queue gives no messages while earlier ones are not acked.
+        attempt_id: Name of the pull; one with the same name gets the same messages again.
+    """
+
+    group: str
+    subscription: SubscriptionData
+    messages_max: int
+    wait_ms: int
+    invisible_ms: int
+    is_orderly: bool = False
+    attempt_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """The result of a pull.
+
+    Attributes:
+        messages: The messages, each with its receipt.
+        damaged: The records whose content is damaged, each with its broker. They have no receipt.
+    """
+
+    messages: list[tuple[ReadMessage, str]] = field(default_factory=list)
+    damaged: list[tuple[str, DamagedRecord]] = field(default_factory=list)
+
+
+class Pulling:
+    """Pulls for groups. The caller checks the rights."""
+
+    def __init__(
+        self,
+        engine: ClientEngine,
+        reader: QueueReader,
+        metrics: GatewayMetrics,
+        receipt_key: ReceiptKey,
+        *,
+        clock: Clock,
+        is_stopping: Callable[[], bool],
+    ) -> None:
+        self._engine = engine
+        self._reader = reader
+        self._metrics = metrics
+        self._receipt_key = receipt_key
+        self._clock = clock
+        self._is_stopping = is_stopping
+        self._turns = Turns()
+        self._wakes = Wakes(engine)
+        self._returns = TaskSet("returns", _failed)
+        # Each broker has a gate of its own, as in reads: a broker that hangs blocks no pull of another.
+        self._gates: dict[str, FairGate] = {}
+
+    @asynccontextmanager
+    async def pull(self, wanted: Pull, caller: Caller) -> AsyncIterator[Pulled]:
+        """Pull messages. The caller writes its answer within the block.
+
+        Raises:
+            InvalidNameError: A name is not valid.
+            ProblemError: 403: the group belongs to the system, or may not consume. 404: the topic or group does not
+                exist. 429: the caller has too many waiting requests. 503, 504: no broker answers, or the key of
+                receipts is not known yet.
+            ClientError: A broker rejects the pop.
+        """
+        group, topic = wanted.group, wanted.subscription.topic
+        check_group(group)
+        if is_system_group(group):
+            raise reserved_name("group", group)
+        key = self._receipt_key.require()
+        brokers = await self._brokers_of(topic)
+        turn, woken_by, pause_ms = self._turns.take(group, topic), None, PAUSE_MS_MIN
+        deadline_ms = self._clock.monotonic_ms() + wanted.wait_ms
+        async with self._reader.explained(topic):
+            # With one broker, the pop itself is repeated.
+            repeated = await self._repeat(wanted, brokers) if wanted.attempt_id and len(brokers) > 1 else None
+            if repeated is not None:
+                yield self._result(key, wanted, *repeated)
+                return
+            while True:
+                failures: list[ClientError] = []
+                for broker in in_turn(brokers, turn, woken_by):
+                    async with self._gates.setdefault(broker, FairGate(FETCHES_AT_ONCE)).enter(caller.key_id):
+                        caller.require_presence()
+                        caller.require_room()
+                        popped = await self._pop(wanted, broker, failures)
+                        if popped:
+                            yield self._result(key, wanted, broker, popped)
+                            return
+                if len(failures) == len(brokers):
+                    raise failures[0]
+                left_ms = deadline_ms - self._clock.monotonic_ms()
+                if left_ms <= 0 or self._is_stopping():
+                    break
+                with caller.waiting():
+                    if woken_by is not None:
+                        await asyncio.sleep(min(pause_ms, left_ms) / 1_000)
+                        pause_ms = min(2 * pause_ms, PAUSE_MS_MAX)
+                    woken_by = await self._wait(wanted, brokers, deadline_ms)
+            # Thousands of waits that began together end together, so their answers take turns.
+            await caller.take_turn()
+            yield Pulled()
+
+    async def close(self) -> None:
+        """Cancel all waits at brokers; the caller makes sure that no client waits."""
+        await self._wakes.close()
+        await self._returns.cancel()
+
+    async def _brokers_of(self, topic: str) -> Sequence[str]:
+        """Return the brokers with readable queues of a topic. Raises ProblemError (403, 404, 503)."""
+        route = await self._reader.route(topic)
+        brokers = [data.broker_name for data in route.queue_datas if data.perm & Perm.READ and data.read_queue_nums]
+        if not brokers:
+            raise ProblemError(REFUSED_BY_BROKER, f"topic: no queue of {topic} is readable", field="/topic")
+        return brokers
+
+    async def _wait(self, wanted: Pull, brokers: Sequence[str], deadline_ms: int) -> str | None:
+        filter_ = wanted.subscription
+        places = [
+            Place(broker, wanted.group, filter_.topic, filter_.expression_type, filter_.sub_string, wanted.is_orderly)
+            for broker in brokers
+        ]
+        while (left_ms := deadline_ms - self._clock.monotonic_ms()) > 0 and not self._is_stopping():
+            woken_by = await self._wakes.wait(places, wanted.subscription, min(left_ms, 1_000))
+            if woken_by is not None:
+                return woken_by
+        return None
+
+    async def _repeat(self, wanted: Pull, brokers: Sequence[str]) -> tuple[str, Sequence[PoppedMessage]] | None:
+        """Return the messages that a pull of this name has got before, and their broker, if there are any.
+
+        A broker that does not answer now may have some; they become visible when their time is over.
+        """
+        popper, topic, name = PopConsumer(self._engine, wanted.group), wanted.subscription.topic, wanted.attempt_id
+        pops = [
+            popper.pop(
+                topic,
+                broker,
+                invisible_ms=wanted.invisible_ms,
+                order=wanted.is_orderly,
+                attempt_id=name,
+                replay_only=True,
+            )
+            for broker in brokers
+        ]
+        for broker, result in zip(brokers, await asyncio.gather(*pops, return_exceptions=True), strict=True):
+            if isinstance(result, PopResult):
+                if result.messages:
+                    return broker, result.messages
+            elif not isinstance(result, NoAnswerError | BrokerUnavailableError):
+                raise result
+        return None
+
+    async def _pop(self, wanted: Pull, broker: str, failures: list[ClientError]) -> list[PoppedMessage]:
+        """Return messages of one broker. If the task is cancelled meanwhile, they become visible again."""
+        popping = asyncio.ensure_future(self._pop_all(wanted, broker))
+        try:
+            return await asyncio.shield(popping)
+        except asyncio.CancelledError:
+            self._returns.spawn(self._give_back(wanted, popping))
+            raise
+        except (NoAnswerError, BrokerUnavailableError) as error:
+            failures.append(error)
+        return []
+
+    async def _pop_all(self, wanted: Pull, broker: str) -> list[PoppedMessage]:
+        popper, topic = PopConsumer(self._engine, wanted.group), wanted.subscription.topic
+        popped: list[PoppedMessage] = []
+        size = 0
+        while (left := wanted.messages_max - len(popped)) > 0 and size < POPPED_BYTES_MAX:
+            asked = min(left, MESSAGES_MAX)
+            try:
+                result = await popper.pop(
+                    topic,
+                    broker,
+                    max_messages=asked,
+                    invisible_ms=wanted.invisible_ms,
+                    expression=wanted.subscription,
+                    order=wanted.is_orderly,
+                    attempt_id=wanted.attempt_id,
+                )
+            except ClientError:
+                if not popped:
+                    raise
+                break
+            popped += result.messages
+            size += sum([item.message.size_bytes for item in result.messages])
+            # Under one attempt id there is one pop. Another one would get the same messages.
+            if len(result.messages) < asked or wanted.attempt_id is not None:
+                break
+        return popped
+
+    async def _give_back(self, wanted: Pull, popping: "asyncio.Future[list[PoppedMessage]]") -> None:
+        """Make the messages of a pop visible again whose client has left."""
+        try:
+            popped = await popping
+        except ClientError:
+            return
+        if wanted.attempt_id is not None:
+            return  # The client may pull again under the same name, and expects these messages.
+        popper, topic = PopConsumer(self._engine, wanted.group), wanted.subscription.topic
+        for item in popped:
+            try:
+                await popper.change_invisible_time(topic, item.receipt, 0)
+            except ClientError as error:
+                # The message becomes visible by itself at the end of its time.
+                log.debug("a message whose client has left stays invisible", group=wanted.group, error=str(error))
+
+    def _result(self, key: bytes, wanted: Pull, broker: str, popped: Sequence[PoppedMessage]) -> Pulled:
+        pulled = Pulled()
+        topic = wanted.subscription.topic
+        for item in popped:
+            record = item.message
+            times = item.deliveries - 1
+            if not record.crc.is_good:
+                damaged = DamagedRecord(record.queue_offset, record.stored_id, f"checksum: {record.crc.value}")
+                pulled.damaged.append((broker, damaged))
+                continue
+            if times != record.reconsume_times:
+                record = record._replace(reconsume_times=times)
+            try:
+                message = read_message(record, broker)
+            except CorruptRecordError as error:
+                pulled.damaged.append((broker, DamagedRecord(record.queue_offset, record.stored_id, error.reason)))
+                continue
+            pulled.messages.append((message, sign_receipt(key, wanted.group, Receipt(topic, times, item.receipt))))
+        self._metrics.read_messages += len(pulled.messages)
+        self._metrics.damaged_records += len(pulled.damaged)
+        return pulled
+
+
+def _failed(error: BaseException) -> None:
+    log.error("a return of messages failed with an internal error", exc_info=error)
