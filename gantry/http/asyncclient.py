@@ -5,6 +5,7 @@ from typing import Any
 
 from gantry.http import calls
 from gantry.http.alertclient import AsyncAlertClient
+from gantry.http.consumeclient import AsyncConsumeClient
 from gantry.http.reportclient import AsyncReportClient
 from gantry.http.results import (
     AuditEntry,
@@ -31,7 +32,7 @@ from gantry.http.results import (
 from gantry.http.workclient import AsyncWorkClient
 
 
-class AsyncGantryClient(AsyncAlertClient, AsyncReportClient, AsyncWorkClient):
+class AsyncGantryClient(AsyncAlertClient, AsyncConsumeClient, AsyncReportClient, AsyncWorkClient):
     """Calls one gateway with one API key, over a pool of connections. No call is repeated after a failure.
 
     Every method raises GantryProblem if the gateway refuses the call or can't serve it, GantryConnectionError if no

@@ -3,11 +3,13 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from examples.flights import Check, read_flights, read_rows, share_out
+from tests.support.gatewayprocess import GatewayProcess
 from tests.support.stack import Stack
 
 RUN = "0F1E2D3C"
@@ -44,6 +46,13 @@ def test_the_flights_example_runs_twice(stack: Stack) -> None:
         ended = run(stack, "flights", "--limit", "3000")
         assert ended.returncode == 0, ended.stderr
         assert "all there, all equal, all in order" in ended.stdout
+
+
+def test_four_workers_pull_the_flights_from_two_gateways(stack: Stack, tmp_path: Path) -> None:
+    with GatewayProcess(stack, tmp_path / "gateway-1") as gateway:
+        ended = run(stack, "flights", "--limit", "3000", "--pull", "--gateway", gateway.url)
+    assert ended.returncode == 0, ended.stderr
+    assert "3000 flights pulled over 2 gateways" in " ".join(ended.stdout.split())
 
 
 @pytest.mark.parametrize("example", ["send T x", "consume T", "ask T x", "flights"])

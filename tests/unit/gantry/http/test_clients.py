@@ -153,6 +153,10 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str, Any]] = [
     ("recall_message", ("T", "h"), {}, "POST /v1/topics/T/scheduled/h:recall", {"outcome": "gone"}),
     ("reschedule_message", ("T", "h"), {"delay": "1s"}, "POST /v1/topics/T/scheduled/h:reschedule",
      {"handle": "h2", "deliver_at": None}),
+    ("pull", ("G", "T"), {"wait_ms": 5}, "POST /v1/groups/G/messages:pull", {"messages": []}),
+    ("ack", ("G", ["r"]), {}, "POST /v1/groups/G/messages:ack", {"results": [{"receipt": "r", "outcome": "acked"}]}),
+    ("nack", ("G", ["r"]), {"delay_ms": 5}, "POST /v1/groups/G/messages:nack", {"results": []}),
+    ("extend", ("G", ["r"]), {}, "POST /v1/groups/G/messages:extend", {"receipts": [None], "results": []}),
     ("list_audit", (), {"kind": "key"}, "GET /v1/audit?limit=1000&kind=key", page()),
 ]  # fmt: skip
 
