@@ -65,6 +65,16 @@ class TestJavaClient:
         assert len({line["message_id"] for line in lines}) == wanted
         assert max(len(line["body"]) for line in lines) == 20_000  # The client decompresses the compressed message.
 
+    def test_push_consumer_with_sql_gets_what_its_expression_matches(
+        self, cluster: Cluster, sent: list[dict[str, object]]
+    ) -> None:
+        wanted = COUNT // 2 + 1 + 10 + COUNT + 2  # As with the same tags.
+        sql = "sql:TAGS IN ('TagA', 'TagC') AND UNIQ_KEY IS NOT NULL"
+        lines = foreign.java_client("push", cluster.namesrv, TOPIC, "GID_sql", sql, str(wanted))
+        assert lines.pop() == {"all": True}
+        assert {line["tag"] for line in lines} == {"TagA", "TagC"}
+        assert len({line["message_id"] for line in lines}) == wanted
+
     def test_lite_pull_consumer_gets_everything_and_commits(
         self, cluster: Cluster, sent: list[dict[str, object]]
     ) -> None:
