@@ -32,7 +32,7 @@ FOUND_MAX: Final = 64
 # About half a millisecond each.
 _SLICE_ENTRIES = 500
 _SLICE_BYTES = 512 * 1024
-_SLICES = 16  # A look at the index takes 30 µs if the chain of its slot is short.
+_SLICES = 16  # A look at the index takes less than 0.1 ms if the chain of its slot is short.
 
 
 class Repeats:
