@@ -24,8 +24,8 @@ FOLDERS = (
     "tests", "tools",
 )  # fmt: skip
 PACKAGES = ("benchmarks", "examples", "gantry", "services", "tests", "tools")
-# The mark of a store, an event of ASGI, and the subprotocols of a stream.
-NOT_MODULES = ("gantry.json", "gantry.limit", "gantry.v1")
+# The mark of a store, an attribute of topics, an event of ASGI, and the subprotocols of a stream.
+NOT_MODULES = ("gantry.duplicate", "gantry.json", "gantry.limit", "gantry.v1")
 
 # Texts that describe made-up repositories.
 SKIPPED = ("tests/unit/tools/",)

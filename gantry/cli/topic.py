@@ -26,6 +26,10 @@ def create(
     all_brokers: Annotated[
         bool, typer.Option("--all-brokers", help="Create the topic on all brokers, including those that join later.")
     ] = False,
+    duplicate_window: Annotated[
+        str | None,
+        typer.Option(help="Time in which a message is stored only once: a duration such as 10m, or off."),
+    ] = None,
     allow_hiding: Annotated[
         bool, typer.Option("--allow-hiding", help="Allow a change after which some messages can't be read.")
     ] = False,
@@ -47,6 +51,8 @@ def create(
         "allow_hiding": allow_hiding or None,
     }
     body = {name: value for name, value in wanted.items() if value is not None}
+    if duplicate_window is not None:
+        body["duplicate_window"] = duplicate_window != "off" and duplicate_window
     made = connect(data, url, key).call(
         "PUT",
         f"/v1/topics/{segment(topic)}",
@@ -115,6 +121,8 @@ def _show(found: dict[str, Any], *, as_json: bool) -> None:
         print_json(found)
         return
     facts = {name: found[name] for name in ("topic", "read_queues", "write_queues", "perm", "order")}
+    windows = {broker["duplicate_window_ms"] for broker in found["observed"]}
+    facts["duplicate_window_ms"] = ", ".join(str(window_ms or "off") for window_ms in sorted(windows))
     facts |= {"brokers": _brokers(found), "state": found["state"], "origin": found["origin"]}
     if found["pending"]:
         facts["pending"] = found["pending"]

@@ -23,6 +23,7 @@ from gantry.model.names import AUTO_CREATE_TOPIC, NOT_ALLOWED_SEND_TOPICS, PROPE
 from gantry.model.propertyname import PropertyName
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
+from gantry.remoting.headers.send import SentPosition, decode_positions
 
 _UNIQ_KEY = PropertyName.UNIQ_KEY
 _SHARDING_KEY = PropertyName.SHARDING_KEY
@@ -61,6 +62,7 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
         transaction_id: The transaction's id that the broker returns; None for a batch, and if the answer has none.
         region_id: The broker's region; None if the answer has none.
         recall_handle: The text by which a message for a set time can be recalled; None if it can't be.
+        is_replayed: Whether an earlier request stored the message: the topic has a duplicate window, and knew its key.
     """
 
     status: SendStatus
@@ -72,10 +74,13 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
     transaction_id: str | None = None
     region_id: str | None = None
     recall_handle: str | None = None
+    is_replayed: bool = False
 
 
 class BatchSendResult(msgspec.Struct, frozen=True, gc=False):
     """The position of all messages of one request: they lie consecutively in one queue, from `first_offset` on.
+
+    If the broker had some of them already, `positions` has the position of each message, and counts instead.
 
     It contains the same data as one SendResult for each message. The gateway uses it directly, because it writes
     thousands of results in its own format.
@@ -92,11 +97,20 @@ class BatchSendResult(msgspec.Struct, frozen=True, gc=False):
     recall_handle: str | None = None
     is_traced: bool = True
     """Whether the broker wants trace data about its messages."""
+    positions: list[SentPosition] | None = None
 
     def results(self) -> list[SendResult]:
         """Return one result for each message, in their order."""
         status, outcome, queue, first = self.status, self.outcome, self.queue, self.first_offset
         more = (self.transaction_id, self.region_id, self.recall_handle)
+        if self.positions is not None:
+            topic, broker = queue.topic, queue.broker_name
+            return [
+                SendResult(
+                    status, outcome, message_id, stored_id, MessageQueue(topic, broker, at[0]), at[1], *more, at[2]
+                )
+                for message_id, stored_id, at in zip(self.message_ids, self.stored_ids, self.positions, strict=True)
+            ]
         return [
             SendResult(status, outcome, message_id, stored_id, queue, first + at, *more)
             for at, (message_id, stored_id) in enumerate(zip(self.message_ids, self.stored_ids, strict=True))
@@ -292,11 +306,14 @@ def read_result(prepared: EncodedSend, queue: MessageQueue, response: RemotingCo
     ids, region_id, is_traced = prepared.message_ids, ext.get("MSG_REGION"), ext.get("TRACE_ON") != "false"
     if len(ids) == 1:
         more = (ext.get("transactionId"), region_id, ext.get("recallHandle"))
-        return BatchSendResult(*status, ids, [stored], queue, first, *more, is_traced)
+        replayed = [SentPosition(queue_id, first, True)] if ext.get("gantryReplayed") == "true" else None
+        return BatchSendResult(*status, ids, [stored], queue, first, *more, is_traced, replayed)
     stored_ids = stored.split(",")
     if len(stored_ids) != len(ids):
         raise ValueError(f"its answer names {len(stored_ids)} stored messages for the {len(ids)} sent")
-    return BatchSendResult(*status, ids, stored_ids, queue, first, None, region_id, None, is_traced)
+    positions = ext.get("gantryPositions")
+    places = None if positions is None else decode_positions(positions, len(ids))
+    return BatchSendResult(*status, ids, stored_ids, queue, first, None, region_id, None, is_traced, places)
 
 
 def _check_item(item: Message, topic: str, body_bytes_max: int) -> None:

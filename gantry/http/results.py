@@ -64,7 +64,7 @@ class SendResult(msgspec.Struct, frozen=True):
     """The outcome of one message: `stored`, `not_stored` or `unknown`.
 
     A delayed message has the time of its delivery, and a handle by which it can be recalled; None with a delay level.
-    It has no position in a queue until it is delivered.
+    It has no position in a queue until it is delivered. `replayed`: an earlier send with the same key stored the message.
     """
 
     outcome: str
@@ -78,6 +78,7 @@ class SendResult(msgspec.Struct, frozen=True):
     problem: Problem | None = None
     handle: str | None = None
     deliver_at: str | None = None
+    replayed: bool = False
 
 
 class BatchResult(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Final, Self
 
 
 class Perm(enum.IntFlag):
@@ -29,6 +29,12 @@ class Perm(enum.IntFlag):
         """Whether a broker may create other topics with this topic as the template."""
         return bool(self & Perm.INHERIT)
 
+
+DUPLICATE_WINDOW: Final = "gantry.duplicate.window.ms"
+"""The attribute of a topic with a duplicate window: the time, in ms, in which a message is stored only once."""
+DUPLICATE_WINDOW_MS_MIN: Final = 1_000
+DUPLICATE_WINDOW_MS_MAX: Final = 24 * 3_600_000
+DUPLICATE_WINDOW_MS_DEFAULT: Final = 600_000
 
 READ_WRITE = Perm.READ | Perm.WRITE
 SINGLE_TAG = "SINGLE_TAG"

@@ -86,14 +86,22 @@ class SendReplies:
         *,
         code: int = 0,
         recall_handle: str | None = None,
+        is_replayed: bool = False,
+        positions: str | None = None,
     ) -> RemotingCommand:
-        """Return the same reply as a command; the arguments are those of `frame`, and the handle of a timed message."""
+        """Return the same reply as a command; the arguments are those of `frame`, and some rare ones.
+
+        `recall_handle` is the handle of a message for a set time. `is_replayed` says that an earlier request stored the
+        message. If that is so for some messages of a batch, `positions` has the positions of all.
+        """
         header = SendMessageResponseHeader(
             msg_id=message_id,
             queue_id=queue_id,
             queue_offset=queue_offset,
             transaction_id=transaction_id,
             recall_handle=recall_handle,
+            gantry_replayed=True if is_replayed else None,
+            gantry_positions=positions,
             msg_region=self._region_id,
             trace_on=self._trace_on,
         )

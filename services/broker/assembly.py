@@ -12,6 +12,7 @@ from gantry.model.uniqkey import UniqueKeyGenerator
 from gantry.remoting.aio import Channel, Counters, Handler
 from gantry.runtime.files import FileSystem
 from services.broker.core import Core, Runtime
+from services.broker.duplicates.window import DuplicateWindows
 from services.broker.identity import BrokerIdentity
 from services.broker.liveconfig import LiveConfig, StartCheck
 from services.broker.metrics import BrokerCollector
@@ -68,6 +69,7 @@ class Broker(FeatureSeams):
             topics=tables.topics, offsets=tables.offsets, store=store, fence=self.fence, clock=clock
         )
         self.resets = self._resets()
+        self.windows = DuplicateWindows(tables.topics, core.live_settings, clock, runtime.rng)
         self.stats = BrokerStats(identity.cluster, clock.now_ms())
         self.persistence = Persistence(runtime.run_in_thread)
         tables.keep(self.persistence)

@@ -18,6 +18,7 @@ from services.broker.processors import (
     brokeradmin,
     clients,
     connections,
+    duplicates,
     groupadmin,
     offset,
     offsetreset,
@@ -58,6 +59,7 @@ FEATURES: Final[Sequence[Feature]] = (
     timer.build,
     pop.build,
     modes.build,
+    duplicates.build,
 )
 
 

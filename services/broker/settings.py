@@ -78,6 +78,10 @@ class BrokerSettings(StoreSettings):
     trace_topic_enable: bool = False
     msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
 
+    # Duplicate windows
+    duplicate_window_keys_max: int = 1_000_000  # For each topic: about 56 MiB.
+    duplicate_window_keys_total_max: int = 4_000_000
+
     # Transactions
     reject_transaction_message: bool = False
     transaction_time_out: int = 6000  # ms
@@ -234,6 +238,8 @@ LIVE_KEYS: Final = frozenset(
         "transaction_check_interval",
         "transaction_op_msg_max_size",
         "transaction_op_batch_interval",
+        "duplicate_window_keys_max",
+        "duplicate_window_keys_total_max",
     }
 )
 """Names of the settings that request 25 changes at once. All others take effect at the next start."""
@@ -284,6 +290,8 @@ _POSITIVE = (
     "transaction_op_msg_max_size",
     "transaction_op_batch_interval",
     "timer_flush_interval_ms",
+    "duplicate_window_keys_max",
+    "duplicate_window_keys_total_max",
 )
 
 

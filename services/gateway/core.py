@@ -40,6 +40,7 @@ from services.gateway.usecases.jobs.runner import JobKind
 from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.reading.read import QueueReader
 from services.gateway.usecases.sending.send import SendMessages
+from services.gateway.usecases.sending.windows import TopicWindows
 
 PRODUCER_GROUP: Final = "GANTRY_GATEWAY"
 KEY_CACHE_FILE: Final = "gateway-keys.json"
@@ -147,7 +148,8 @@ def build_core(
     receipt_key = ReceiptKey(str(Path(settings.data_dir) / RECEIPT_KEY_FILE))
     brokers = Brokers(engine, clock=clock)
     health = Health(engine, metadata, clock=clock, keys_loaded=lambda: keys.is_loaded)
-    topic_kind, group_kind = TopicKind(engine), GroupKind(engine)
+    windows = TopicWindows(engine)
+    topic_kind, group_kind = TopicKind(engine, on_change=windows.forget), GroupKind(engine)
     known_topics = Presence(topic_kind, metadata, brokers, engine)
     known_groups = Presence(group_kind, metadata, brokers, engine)
     return Core(
@@ -171,7 +173,7 @@ def build_core(
         topics=Configs(topic_kind, metadata, brokers, engine, presence=known_topics, clock=clock),
         groups=Configs(group_kind, metadata, brokers, engine, presence=known_groups, clock=clock),
         known_topics=known_topics,
-        sending=SendMessages(producer, engine, metrics, topics=known_topics),
+        sending=SendMessages(producer, engine, metrics, topics=known_topics, windows=windows),
         reader=QueueReader(
             engine, brokers, metrics, clock=clock, topics=known_topics, is_stopping=lambda: health.is_stopping
         ),

@@ -4,7 +4,8 @@
 SendMessageHeader represents both forms.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -103,8 +104,49 @@ class SendMessageResponseHeader(Header):
     transaction_id: str | None = None
     batch_uniq_id: str | None = None
     recall_handle: str | None = None
+    gantry_replayed: bool | None = None
+    gantry_positions: str | None = None
     msg_region: str | None = msgspec.field(name="MSG_REGION", default=None)
     trace_on: str | None = msgspec.field(name="TRACE_ON", default=None)
+
+
+class SentPosition(NamedTuple):
+    """The position of one message of a batch.
+
+    Attributes:
+        queue_id: Queue of the message.
+        queue_offset: Offset in the queue.
+        is_replayed: Whether an earlier request stored the message.
+    """
+
+    queue_id: int
+    queue_offset: int
+    is_replayed: bool
+
+
+def encode_positions(positions: Iterable[SentPosition]) -> str:
+    """Return the field gantryPositions: runs of consecutive positions, `queueId:queueOffset:count` or `…:count:r`."""
+    runs: list[list[int]] = []
+    for queue_id, queue_offset, is_replayed in positions:
+        last = runs[-1] if runs else None
+        if last is not None and last[0] == queue_id and last[1] + last[2] == queue_offset and last[3] == is_replayed:
+            last[2] += 1
+        else:
+            runs.append([queue_id, queue_offset, 1, is_replayed])
+    return ",".join([f"{queue_id}:{first}:{count}" + (":r" if known else "") for queue_id, first, count, known in runs])
+
+
+def decode_positions(text: str, count: int) -> list[SentPosition]:
+    """Return the positions of a batch of `count` messages. Raises ValueError."""
+    positions: list[SentPosition] = []
+    for run in text.split(","):
+        queue_id, first, length, *more = run.split(":")
+        if more not in ([], ["r"]) or not 0 < int(length) <= count - len(positions):
+            raise ValueError(f"gantryPositions: {run[:64]!r} is no run of at most {count - len(positions)} messages")
+        positions += [SentPosition(int(queue_id), int(first) + at, bool(more)) for at in range(int(length))]
+    if len(positions) != count:
+        raise ValueError(f"gantryPositions names {len(positions)} messages, {count} were sent")
+    return positions
 
 
 class PushReplyHeader(Header):

@@ -4,14 +4,12 @@ Durability: see durabilitywaiters.py. With SYNC_FLUSH, a reply with code 0 means
 The exception is a message with WAIT=false, whose producer does not want to wait for the disk.
 """
 
-import struct
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
 from gantry.model.address import pack_host
-from gantry.model.batch import decode_batch
-from gantry.model.errors import CorruptRecordError
+from gantry.model.names import TIMER_TOPIC
 from gantry.model.propertyname import PropertyName
 from gantry.model.sysflag import TRANSACTION_MASK
 from gantry.remoting.aio.channel import Channel, Handler, Reply
@@ -22,16 +20,21 @@ from gantry.remoting.headers.fields import Header
 from gantry.remoting.headers.send import read_send_header
 from gantry.remoting.replies import SendReplies
 from services.broker.assembly import Broker
+from services.broker.duplicates.keyed import counts
 from services.broker.durabilitywaiters import DurabilityWaiters, Outcome
 from services.broker.identity import BrokerIdentity
 from services.broker.newmessage import NewMessage, SendHook, TopicNeededError
 from services.broker.processors.sendgate import SendChecks, Target
+from services.broker.processors.sendonce import BatchPlan, Replays, note_special
 from services.broker.processors.sendparts import (
     BORN_HOST,
     OUTCOME_CODES,
-    PUT_STATUS_CODES,
+    bad_body,
+    batch_items,
+    put_refusal,
     send_checks,
     send_properties,
+    stored_ids,
 )
 from services.broker.processors.sendproperties import SendProperties
 from services.broker.processors.unsupported import TRANSACTION_OR_INNER_BATCH, refuse_sys_flag
@@ -39,10 +42,7 @@ from services.broker.refusal import RefusalError
 from services.broker.settings import LiveSettings
 from services.broker.stats import BrokerStats
 from services.broker.store.messagestore import MessageStore
-from services.broker.store.results import BatchMessage, PutStatus
-
-# An empty batch item takes only 22 bytes. The limit keeps a batch of empty messages from becoming far too many records.
-BATCH_COUNT_MAX: Final = 10_000
+from services.broker.store.results import PutStatus
 
 CREATING_BYTES_MAX: Final = 64 * 1024 * 1024
 """Largest size of the bodies of sends that wait for their topics to be saved.
@@ -101,6 +101,7 @@ class SendProcessor:
         self._refusal_ext = {"MSG_REGION": identity.region_id, "TRACE_ON": "true" if identity.trace_on else "false"}
         self._hooks = hooks
         self._replies = SendReplies(region_id=identity.region_id, trace_on=identity.trace_on)
+        self._replays = Replays(waiters, store, self._replies, id_prefix=self._id_prefix, broker_name=identity.name)
         self._creating_bytes = 0
         self.send = partial(self._guard, self._append)
         self.send_batch = partial(self._guard, self._append_batch)
@@ -126,6 +127,8 @@ class SendProcessor:
             if target is None:
                 make = partial(self._gate.create, header)
                 return self._create_first(channel, request, header, append, make)
+            if target.window is not None and not target.window.ready.is_set():
+                return self._create_first(channel, request, header, append, target.window.wait_ready)
             return append(channel, request, header, target)
         except TopicNeededError as error:
             return self._create_first(channel, request, header, append, error.make)
@@ -182,13 +185,17 @@ class SendProcessor:
             queue_id = self._gate.queue_id(channel, header, target)
         body = request.body
         if not isinstance(body, bytes) or len(body) > self._live_settings.current.max_message_size:
-            raise self._bad_body(body)
+            raise bad_body(body, self._live_settings.current.max_message_size)
         is_retried = target.is_retry and header.reconsume_times
         topic, stored_queue_id, flow = header.topic, queue_id, target.flow
         stored, waits_for_flush, special, quick = self._properties.complete(header.properties)
+        window, digest = target.window, None
+        if window is not None:
+            digest = window.digest(stored[3]) if special is None or counts(special) else None
+            if digest is not None and (known := window.find(digest)) is not None:
+                return self._replays.single(channel, request, window, known, stored[3], waits_for_flush)
         if quick is not None:
-            hook, value = quick
-            place = None if is_retried else hook(topic, queue_id, value, header.properties or "", stored[3])
+            place = None if is_retried else quick[0](topic, queue_id, quick[1], header.properties or "", stored[3])
             if place is None:
                 stored, waits_for_flush, special, _ = self._properties.complete_decoded(header.properties or "")
             else:
@@ -209,9 +216,9 @@ class SendProcessor:
                 reconsume_times=header.reconsume_times or 0,
                 max_reconsume_times=header.max_reconsume_times,
             )
-            return self._append_special(channel, request, target, message)
+            return self._append_special(channel, request, target, message, digest)
         properties, tag, keys, unique_key = stored
-        status, at, queue_offset, _, end, reason = self._store.put(
+        status, at, queue_offset, stored_at_ms, end, reason = self._store.put(
             topic,
             stored_queue_id,
             body,
@@ -227,20 +234,26 @@ class SendProcessor:
         )
         if status is not _OK:
             raise self._put_failed(status, reason, header.topic)
+        if window is not None and digest is not None:
+            window.table.add(digest, at, queue_id, queue_offset, stored_at_ms)
         flow.messages += 1
         flow.calls += 1
         flow.size_bytes += end - at
         if request.flag & _ONE_WAY:
             self._waiters.appended()
             return None
-        message_id = "%s%016X" % (self._id_prefix, at)  # noqa: UP031 - half the time of an f-string with a format.
-        reply = (message_id, queue_id, queue_offset, unique_key)
+        reply = ("%s%016X" % (self._id_prefix, at), queue_id, queue_offset, unique_key)  # noqa: UP031
         request.drop_content()
         self._waiters.wait(end, self._reply, channel, request, reply, waits_for_flush=waits_for_flush)
         return None
 
-    def _append_special(self, channel: Channel, request: RemotingCommand, target: Target, message: NewMessage) -> Reply:
-        """Let the send hooks decide where a special message is stored, and store it there."""
+    def _append_special(
+        self, channel: Channel, request: RemotingCommand, target: Target, message: NewMessage, digest: bytes | None
+    ) -> Reply:
+        """Let the send hooks decide where a special message is stored, and store it there.
+
+        `digest` is that of its key, if the key is new in the topic's duplicate window.
+        """
         topic, queue_id, unique_key = message.topic, message.queue_id, message.properties[PropertyName.UNIQ_KEY]
         waits_for_flush = message.properties.get(PropertyName.WAIT) != "false"
         for hook in self._hooks:
@@ -248,6 +261,9 @@ class SendProcessor:
         result = message.put_into(self._store)
         if result.status is not _OK:
             raise self._put_failed(result.status, result.reason, topic)
+        if digest is not None and target.window is not None:
+            out_ms = message.properties.get(PropertyName.TIMER_OUT_MS) if message.topic == TIMER_TOPIC else None
+            note_special(target.window, digest, result, queue_id, out_ms)
         # A message that was diverted counts for its topic when the feature delivers it there.
         flow = target.flow if message.topic == topic else self._gate.flow(message.topic)
         flow.messages += 1
@@ -280,7 +296,14 @@ class SendProcessor:
             )
         queue_id = self._gate.queue_id(channel, header, target)
         shared, batch_key, waits_for_flush = self._properties.shared_by_batch(header.properties)
-        items = self._complete_items(request, shared)
+        items = batch_items(request, self._live_settings.current.max_message_size, shared, self._properties)
+        unique_key = batch_key or items[0][-1] or ""
+        plan = None if target.window is None else BatchPlan(target.window, items)
+        if plan is not None and plan.has_duplicates:
+            items = [items[index] for index in plan.new]
+            if not items:
+                places = plan.places(queue_id, None)
+                return self._replays.batch(channel, request, places, unique_key, waits_for_flush=waits_for_flush)
         result = self._store.put_batch(
             header.topic,
             queue_id,
@@ -297,11 +320,16 @@ class SendProcessor:
         flow.calls += 1
         flow.size_bytes += result.next_offset - result.physical_offsets[0]
         assert len(result.physical_offsets) == len(items), "all messages of a batch are stored"
+        if plan is not None:
+            plan.add(queue_id, result)
+            if plan.has_duplicates:
+                places = plan.places(queue_id, result)
+                return self._replays.batch(channel, request, places, unique_key, waits_for_flush=waits_for_flush)
         if request.is_one_way:
             self._waiters.appended()
             return None
-        message_ids = self._stored_ids(result.physical_offsets)
-        reply = (message_ids, queue_id, result.queue_offset, batch_key or items[0][-1] or "")
+        message_ids = stored_ids(self._id_prefix, result.physical_offsets)
+        reply = (message_ids, queue_id, result.queue_offset, unique_key)
         request.drop_content()
         self._waiters.wait(result.next_offset, self._reply, channel, request, reply, waits_for_flush=waits_for_flush)
         return None
@@ -334,42 +362,9 @@ class SendProcessor:
         frame = self._replies.frame(request, message_id, queue_id, queue_offset, unique_key, code=code)
         channel.reply_frame(request, frame)
 
-    def _stored_ids(self, offsets: Sequence[int]) -> str:
-        """Return the stored ids, separated by commas. Formatting all digits at once takes half the time."""
-        prefix, digits = self._id_prefix, struct.pack(f">{len(offsets)}Q", *offsets).hex().upper()
-        return ",".join([prefix + digits[at : at + 16] for at in range(0, len(digits), 16)])
-
-    def _complete_items(self, request: RemotingCommand, shared: bytes) -> list[BatchMessage]:
-        """Return the items of the batch in the form in which they are stored."""
-        body = request.body_bytes
-        if not body or len(body) > self._live_settings.current.max_message_size:
-            raise self._bad_body(body or None)
-        try:
-            items = decode_batch(body)
-        except CorruptRecordError as error:
-            raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, f"batch body {error}") from None
-        if len(items) > BATCH_COUNT_MAX:
-            raise RefusalError(
-                ResponseCode.MESSAGE_ILLEGAL, f"batch of {len(items)} messages, at most {BATCH_COUNT_MAX} are allowed"
-            )
-        complete = self._properties.complete_item
-        return [(flag, item_body, *complete(properties, shared)) for flag, item_body, properties in items]
-
-    def _bad_body(self, body: Any) -> RefusalError:
-        if body is None:
-            return RefusalError(ResponseCode.MESSAGE_ILLEGAL, "message body is missing: the request has none")
-        return RefusalError(
-            ResponseCode.MESSAGE_ILLEGAL,
-            f"message body of {len(body)} bytes, maxMessageSize is {self._live_settings.current.max_message_size}",
-        )
-
     def _put_failed(self, status: PutStatus, reason: str, topic: str) -> RefusalError:
         self._stats.put_failed += 1
-        if status is PutStatus.NOT_WRITABLE:
-            return RefusalError(PUT_STATUS_CODES[status], f"service not available now: {reason}")
-        return RefusalError(
-            PUT_STATUS_CODES[status], f"topic {topic}: the message was not stored: {reason or status.value}"
-        )
+        return put_refusal(status, reason, topic)
 
     def _refused(self, request: RemotingCommand, error: RefusalError) -> RemotingCommand:
         return RemotingCommand.response_to(request, error.code, remark=error.remark, ext=dict(self._refusal_ext))

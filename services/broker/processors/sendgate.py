@@ -17,6 +17,7 @@ from gantry.remoting.codes import ResponseCode
 from gantry.remoting.headers import SendMessageHeader
 from gantry.runtime.clock import Clock
 from gantry.runtime.rng import Rng
+from services.broker.duplicates.window import DuplicateWindow, DuplicateWindows
 from services.broker.refusal import FAQ, RefusalError
 from services.broker.registry.groups import GroupTable
 from services.broker.registry.persistence import NotSavedError
@@ -31,14 +32,15 @@ _UNIT_SUB_FLAG = 0x2
 class Target:
     """A topic that may be sent to, with the data about it that each message needs."""
 
-    __slots__ = ("config", "flow", "is_retry", "queue_ids_max", "sys_flag", "write_queue_nums")
+    __slots__ = ("config", "flow", "is_retry", "queue_ids_max", "sys_flag", "window", "write_queue_nums")
 
-    def __init__(self, config: TopicConfig, flow: Flow) -> None:
+    def __init__(self, config: TopicConfig, flow: Flow, window: DuplicateWindow | None = None) -> None:
         self.config = config
         self.flow = flow
         self.queue_ids_max = max(config.read_queue_nums, config.write_queue_nums)
         self.write_queue_nums = config.write_queue_nums
         self.sys_flag = sysflag.MULTI_TAGS if config.topic_filter_type == MULTI_TAG else 0
+        self.window = window
         self.is_retry = names.is_retry_topic(config.topic_name)
 
 
@@ -55,6 +57,7 @@ class SendChecks:
         clock: Clock,
         rng: Rng,
         create_topic: Callable[[TopicConfig], Awaitable[None]],
+        windows: DuplicateWindows,
     ) -> None:
         self._topics = topics
         self._groups = groups
@@ -63,6 +66,7 @@ class SendChecks:
         self._clock = clock
         self._rng = rng
         self._create_topic = create_topic
+        self._windows = windows
         self._targets: dict[str, Target] = {}
         self._unsaved: set[str] = set()
 
@@ -153,7 +157,7 @@ class SendChecks:
             raise RefusalError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
         if config is None or topic in self._unsaved:
             return None
-        target = self._targets[topic] = Target(config, self.flow(topic))
+        target = self._targets[topic] = Target(config, self.flow(topic), self._windows.find(topic))
         return target
 
     def flow(self, topic: str) -> Flow:

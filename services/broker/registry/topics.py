@@ -8,7 +8,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 
 from gantry.model import names
-from gantry.model.topic import DataVersion, Perm, TopicConfig
+from gantry.model.topic import (
+    DUPLICATE_WINDOW,
+    DUPLICATE_WINDOW_MS_MAX,
+    DUPLICATE_WINDOW_MS_MIN,
+    DataVersion,
+    Perm,
+    TopicConfig,
+)
+from gantry.runtime.digits import parse_digits
 from services.broker.identity import BrokerIdentity
 from services.broker.settings import BrokerSettings
 
@@ -203,12 +211,19 @@ def changed_attributes(current: Mapping[str, str], text: str, *, creating: bool)
         if key in seen:
             raise ValueError(f"key in deletion or addition stands twice: {key}")
         seen.add(key)
-        if key not in _ATTRIBUTES:
+        if key not in _ATTRIBUTES and key != DUPLICATE_WINDOW:
             raise ValueError(f"unsupported key: {key}")
         if sign == "-":
             if creating:
                 raise ValueError(f"only add attribute is supported while creating topic. key: {key}")
             attributes.pop(key, None)
+            continue
+        if key == DUPLICATE_WINDOW:
+            if not (parse_digits(value, DUPLICATE_WINDOW_MS_MAX) or 0) >= DUPLICATE_WINDOW_MS_MIN:
+                raise ValueError(
+                    f"value {value!r} of {key} is not within {DUPLICATE_WINDOW_MS_MIN} and {DUPLICATE_WINDOW_MS_MAX}"
+                )
+            attributes[key] = str(int(value))
             continue
         allowed = _ATTRIBUTES[key]
         if value not in allowed:

@@ -8,9 +8,11 @@ does not notice a flipped bit in the time itself. The one message that a group w
 """
 
 import struct
+from collections.abc import Sequence
 from typing import Any
 
-from gantry.model.record import RECORD_BYTES_MIN, RECORD_MAGIC_V1, RECORD_MAGIC_V2
+from gantry.model.errors import CorruptRecordError, TornRecordError
+from gantry.model.record import RECORD_BYTES_MIN, RECORD_MAGIC_V1, RECORD_MAGIC_V2, RecordHead, parse_head
 from gantry.model.sysflag import BORN_HOST_V6
 from gantry.model.unitrow import NO_MESSAGE_ROW, UNIT_ROW, UNIT_ROW_BYTES, UNKNOWN_STORED_AT
 from gantry.storeformat.layout import FILLER_SIZE, UNIT, UNIT_SIZE_BYTES, ConsumeQueueUnit
@@ -110,6 +112,36 @@ class BacklogReader:
                         stored_at_ms = found_ms
             append(pack(at, size, tags_code, stored_at_ms))
         return b"".join(rows)
+
+    def heads(self, places: Sequence[tuple[int, int]]) -> list[RecordHead | None]:
+        """Return the heads of the records with these starts and sizes; None for a record that is missing or not valid.
+
+        The checksums are not checked.
+
+        Raises:
+            NotInMemoryError: At the end of a guarded attempt, with all missing ranges.
+        """
+        log_reader, log_end = self._log_reader, self._log.confirm_offset
+        heads: list[RecordHead | None] = []
+        for at, size in places:
+            heads.append(None)
+            if at < 0 or not RECORD_BYTES_MIN <= size < FILLER_SIZE or at + size > log_end:
+                continue
+            try:
+                window = log_reader.window(at, size)
+            except NotInMemoryError as error:
+                log_reader.pages.note(error)
+                continue
+            if window is None:
+                continue
+            memory, origin, _, high = window
+            try:
+                head = parse_head(memory, at - origin, limit=min(at + size, high) - origin)
+            except (CorruptRecordError, TornRecordError):
+                continue
+            if head.physical_offset == at and head.size_bytes == size:
+                heads[-1] = head
+        return heads
 
     def find_message(
         self, topic: str, queue_id: int, offset: int, tags_codes: frozenset[int] | None, limit: int

@@ -160,7 +160,7 @@ class MessageStore:
         self.attempt = self._pages.attempt
         backlog = BacklogReader(self._log, self._log_reader, self._queues)
         self.find_message = backlog.find_message
-        self.unit_rows, self.units = backlog.unit_rows, backlog.units
+        self.unit_rows, self.units, self.heads = backlog.unit_rows, backlog.units, backlog.heads
         self.set_delay_levels = self._requests.set_delay_levels
         self.verified_stored_at = backlog.stored_at
 

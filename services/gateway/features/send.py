@@ -47,7 +47,10 @@ FRAMES_MEDIA: Final = "application/vnd.gantry.batch"
 _FORM_MEDIA: Final = frozenset({"application/x-www-form-urlencoded", "multipart/form-data"})
 TRACE_PROPERTY: Final = "traceparent"
 NO_DETECTION: Final = (b"gantry-duplicate-detection", b"none")
-"""With every answer to a send: brokers do not look for messages that came before, whatever their Idempotency-Key."""
+"""The message, if it is sent again, may be stored again: it has no key, or its topic has no duplicate window."""
+DETECTION: Final = (b"gantry-duplicate-detection", b"window")
+"""A message with the same key is stored once in the duplicate window of the topic."""
+REPLAY: Final = (b"idempotent-replay", b"true")
 
 # The shortest message of a batch has a dozen bytes, and reading it takes as long as MESSAGE_BYTES of other work.
 _READING_FACTOR: Final = 4
@@ -75,9 +78,12 @@ def send_routes(sending: SendMessages) -> list[Operation]:
         try:
             result = await sending.send_one(topic, message)
         except ProblemError as problem:
-            raise _undetected(problem) from None
+            raise _with_detection(problem, sending, topic, (message,)) from None
         status = 201 if result.outcome == STORED else 202
-        return Answer(status, encode_json(single_view(result, topic)), [JSON_TYPE, NO_DETECTION])
+        headers = [JSON_TYPE, detection(sending, topic, (message,))]
+        if result.is_replayed:
+            headers.append(REPLAY)
+        return Answer(status, encode_json(single_view(result, topic)), headers)
 
     async def send_batch(call: Call) -> Answer:
         topic = call.path_params["topic"]
@@ -90,10 +96,10 @@ def send_routes(sending: SendMessages) -> list[Operation]:
         try:
             report = await sending.send_many(topic, items, turn=call.take_turn)
         except ProblemError as problem:
-            raise _undetected(problem) from None
+            raise _with_detection(problem, sending, topic, items) from None
         await call.take_turn(len(items) * MESSAGE_BYTES)
         view = {"results": result_views(report, call.request_id), **outcome_counts(report)}
-        return Answer(200, encode_json(view), [JSON_TYPE, NO_DETECTION])
+        return Answer(200, encode_json(view), [JSON_TYPE, detection(sending, topic, items)])
 
     return [
         Operation("POST", "/v1/topics/{topic}/messages", send_one, is_send=True, is_bare=True),
@@ -158,9 +164,17 @@ def set_trace(call: Call, items: Sequence[Item]) -> None:
             item.properties.setdefault(TRACE_PROPERTY, trace)
 
 
-def _undetected(problem: ProblemError) -> ProblemError:
-    """Return the problem of a send, with the header that says that the gateway detects no duplicates."""
-    problem.headers["Gantry-Duplicate-Detection"] = "none"
+def detection(sending: SendMessages, topic: str, items: Sequence[Item]) -> tuple[bytes, bytes]:
+    """Return the header that says whether duplicates of these messages are detected."""
+    if not sending.detects_duplicates(topic):
+        return NO_DETECTION
+    has_key = any(not isinstance(item, InvalidValueError) and item.idempotency_key is not UNSET for item in items)
+    return DETECTION if has_key else NO_DETECTION
+
+
+def _with_detection(problem: ProblemError, sending: SendMessages, topic: str, items: Sequence[Item]) -> ProblemError:
+    """Return the problem of a send with the same header as an answer."""
+    problem.headers["Gantry-Duplicate-Detection"] = detection(sending, topic, items)[1].decode()
     return problem
 
 

@@ -16,7 +16,7 @@ from services.gateway.core import Core, Feature
 from services.gateway.db.transactions import COMMITTED, HTTP, ROLLED_BACK, STATES, Transaction
 from services.gateway.errors import STORED, UNKNOWN, invalid
 from services.gateway.features.actor import actor_of
-from services.gateway.features.send import NO_DETECTION, idempotency_key_of, refuse_metadata_headers, set_trace
+from services.gateway.features.send import detection, idempotency_key_of, refuse_metadata_headers, set_trace
 from services.gateway.schemas.transactions import read_transaction
 from services.gateway.usecases.sending.send import SendMessages
 from services.gateway.usecases.transactions.checking import Asker
@@ -91,7 +91,7 @@ def transaction_routes(transactions: Transactions, sending: SendMessages) -> lis
         begun = await transactions.begin(topic, new, created_by=call.key_id)
         answer = json_answer(begun_view(begun), 201 if begun.outcome == STORED else 202)
         answer.raw_headers.append((b"location", f"/v1/transactions/{begun.transaction.id}".encode("ascii")))
-        answer.raw_headers.append(NO_DETECTION)
+        answer.raw_headers.append(detection(sending, topic, (new.message,)))
         return answer
 
     def decide(state: str) -> Endpoint:

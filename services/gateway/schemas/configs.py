@@ -11,10 +11,20 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from gantry.model.errors import InvalidValueError
 from gantry.model.group import SubscriptionGroup
-from gantry.model.topic import Perm, TopicConfig
+from gantry.model.topic import (
+    DUPLICATE_WINDOW,
+    DUPLICATE_WINDOW_MS_DEFAULT,
+    DUPLICATE_WINDOW_MS_MAX,
+    DUPLICATE_WINDOW_MS_MIN,
+    Perm,
+    TopicConfig,
+)
+from gantry.runtime.digits import parse_digits
 from services.gateway.schemas.reading import DuplicateError
 from services.gateway.schemas.retrypolicies import RetryPolicy, applied_policy, observed_policy
+from services.gateway.schemas.times import parse_duration_ms
 
 QUEUES_MAX: Final = 1_024
 _PERMS: Final = {"rw": 6, "r": 4, "w": 2, "none": 0}
@@ -52,6 +62,8 @@ class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     perm: Perms = "rw"
     order: bool = False
     brokers: BrokerNames | None = None
+    duplicate_window_ms: int | None = None
+    """0: no window. None: each broker keeps the one that it has, if any."""
 
     def check(self) -> None:
         """Raise InvalidValueError for values that the types cannot rule out."""
@@ -71,7 +83,16 @@ class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             write_queue_nums=self.write_queues,
             perm=(base.perm & ~_SHOWN_BITS if present is not None else 0) | _PERMS[self.perm],
             order=self.order,
+            attributes=self._attributes(base.attributes),
         )
+
+    def _attributes(self, present: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the attributes of a broker with the window of these settings; "" stands for one to remove."""
+        if self.duplicate_window_ms is None:
+            return present
+        if self.duplicate_window_ms:
+            return {**present, DUPLICATE_WINDOW: str(self.duplicate_window_ms)}
+        return {**present, DUPLICATE_WINDOW: ""} if DUPLICATE_WINDOW in present else present
 
     def kept_as(self, present: TopicConfig) -> TopicConfig:
         """Return the configuration for a broker that has the topic but is not named in `brokers`.
@@ -108,6 +129,20 @@ class TopicChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     brokers: BrokerNames | UnsetType | None = UNSET
     allow_hiding: bool = False
     """Whether the change may leave messages, present or future, in queues that consumers cannot read."""
+    duplicate_window: str | bool | UnsetType | None = UNSET
+    """A duration; True for the default one; False or None for no window."""
+
+    @property
+    def duplicate_window_ms(self) -> int | UnsetType:
+        """The length of the window. Raises InvalidValueError."""
+        text = self.duplicate_window
+        if text is UNSET or not isinstance(text, str):
+            return UNSET if text is UNSET else DUPLICATE_WINDOW_MS_DEFAULT if text else 0
+        field = "/duplicate_window"
+        window_ms = parse_duration_ms(text, field, max_ms=DUPLICATE_WINDOW_MS_MAX)
+        if window_ms < DUPLICATE_WINDOW_MS_MIN:
+            raise InvalidValueError(field, text, f"is shorter than {DUPLICATE_WINDOW_MS_MIN} ms; null is no window")
+        return window_ms
 
     def over(self, base: TopicSettings | None) -> TopicSettings:
         """Return the settings after the change; `base` is None for a new topic."""
@@ -198,7 +233,20 @@ def observed_topic(config: TopicConfig) -> dict[str, Any]:
         "write_queues": config.write_queue_nums,
         "perm": _PERM_NAMES[config.perm & _SHOWN_BITS],
         "order": config.order,
+        "duplicate_window_ms": _window_ms(config),
     }
+
+
+def attribute_changes(config: TopicConfig) -> str | None:
+    """Return the change of attributes that gives a broker's topic the window of a configuration; None for no change."""
+    text = config.attributes.get(DUPLICATE_WINDOW)
+    if text is None:
+        return None
+    return f"+{DUPLICATE_WINDOW}={text}" if text else f"-{DUPLICATE_WINDOW}"
+
+
+def _window_ms(config: TopicConfig) -> int:
+    return parse_digits(config.attributes.get(DUPLICATE_WINDOW, ""), DUPLICATE_WINDOW_MS_MAX) or 0
 
 
 def observed_group(group: SubscriptionGroup) -> dict[str, Any]:
@@ -214,9 +262,9 @@ def _simple_fields(group: SubscriptionGroup) -> dict[str, Any]:
 def adopted_topic(observed: Mapping[str, TopicConfig], all_brokers: frozenset[str]) -> TopicSettings:
     """Return the settings with which a topic that only brokers have is imported.
 
-    They are those of the first broker by name; `brokers` is None if every broker has the topic.
+    They are those of the first broker by name, but each broker keeps its duplicate window; `brokers` is None if every broker has the topic.
     """
-    first = observed_topic(observed[min(observed)])
+    first = {**observed_topic(observed[min(observed)]), "duplicate_window_ms": None}
     return TopicSettings(**first, brokers=None if all_brokers <= set(observed) else sorted(observed))
 
 

@@ -35,6 +35,7 @@ class _PlacedView(msgspec.Struct, gc=False):
     topic: str | UnsetType = UNSET
     handle: str | UnsetType | None = UNSET
     deliver_at: str | UnsetType | None = UNSET
+    replayed: bool | UnsetType = UNSET
 
 
 def single_view(result: SentMessage, topic: str) -> object:
@@ -87,17 +88,18 @@ def outcome_counts(report: BatchReport) -> dict[str, int]:
 
 
 def _placed_view(result: PlacedMessage, *, binary: bool) -> _PlacedView:
-    request, index = result.request, result.index
-    offset = request.first_offset + index
+    request, index, offset = result.request, result.index, result.queue_offset
     view = _PlacedView(
         result.outcome,
         _STATUSES[request.status],
         request.message_ids[index],
         request.stored_ids[index],
         request.queue.broker_name,
-        request.queue.queue_id,
+        result.queue_id,
         offset if binary else str(offset),
     )
+    if result.is_replayed:
+        view.replayed = True
     if isinstance(result, ScheduledMessage):
         view.handle, view.deliver_at = result.handle, time_view(result.deliver_at_ms)
         # The broker answers with the place where the message waits. It gets its position when it is delivered.

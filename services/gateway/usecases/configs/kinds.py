@@ -8,7 +8,7 @@ named by its brokerName; requests go to an address, host:port. The homes of a na
 should hold it (reconciling.homes_of). Errors of name servers are only logged, and their effects repaired later.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -168,8 +168,10 @@ class TopicKind:
 
     name = "topic"
 
-    def __init__(self, engine: ClientEngine) -> None:
+    def __init__(self, engine: ClientEngine, *, on_change: Callable[[str], None] = lambda topic: None) -> None:
+        """Make it; `on_change` is called with the name of a topic that this gateway has changed."""
         self._engine = engine
+        self._on_change = on_change
         self._hidden_messages = HiddenMessageCheck(engine)
         self._name_servers = NameServerTopics(engine)
 
@@ -221,6 +223,7 @@ class TopicKind:
             topic_filter_type=config.topic_filter_type,
             topic_sys_flag=config.topic_sys_flag,
             order=config.order,
+            attributes=configs.attribute_changes(config),
         )
         await self._engine.call(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
 
@@ -256,6 +259,7 @@ class TopicKind:
 
     async def after_put(self, name: str, settings: DesiredSettings[TopicConfig], homes: Sequence[str]) -> None:
         """Set the queues for ordering keys, and update the list of ordered topics on name servers."""
+        self._on_change(name)
         self.declare(name, settings, homes)
         if settings.applied_to(name, None).order:
             await self._name_servers.put_order(name, _write_queues(name, settings, homes))

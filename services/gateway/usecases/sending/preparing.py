@@ -51,6 +51,7 @@ class PreparedMessage(msgspec.Struct, gc=False):
     Attributes:
         properties: The properties as a record has them, with the message id and the ordering key.
         queue: The queue that the message names, if it names one.
+        has_key: Whether the caller has given the message an idempotency key.
         is_delayed: Whether the broker delivers the message later. It then needs a request of its own.
     """
 
@@ -61,6 +62,7 @@ class PreparedMessage(msgspec.Struct, gc=False):
     ordering_key: str | None = None
     one_way: bool = False
     is_delayed: bool = False
+    has_key: bool = False
 
 
 def prepare(message: Sendable, make_id: Callable[[], str], at: str = "") -> PreparedMessage:
@@ -94,7 +96,9 @@ def prepare(message: Sendable, make_id: Callable[[], str], at: str = "") -> Prep
         if ordering_key is not None:
             raise InvalidMessageError(f"{at}/queue", queue.broker, "can't be given together with `ordering_key`")
     properties = properties_text(message, message_id, ordering_key, at) + delay
-    return PreparedMessage(message_id, body, properties, queue, ordering_key, message.one_way is True, delay != "")
+    return PreparedMessage(
+        message_id, body, properties, queue, ordering_key, message.one_way is True, delay != "", key is not UNSET
+    )
 
 
 def body_of(message: Sendable, at: str) -> bytes:

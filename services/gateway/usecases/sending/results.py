@@ -46,6 +46,12 @@ class PlacedMessage(msgspec.Struct, frozen=True, gc=False):
         return self.request.stored_ids[self.index]
 
     @property
+    def is_replayed(self) -> bool:
+        """Whether an earlier send stored the message, so that this one is not stored again."""
+        positions = self.request.positions
+        return positions is not None and positions[self.index].is_replayed
+
+    @property
     def broker(self) -> str:
         """The name of the broker set."""
         return self.request.queue.broker_name
@@ -53,12 +59,18 @@ class PlacedMessage(msgspec.Struct, frozen=True, gc=False):
     @property
     def queue_id(self) -> int:
         """The number of the queue on that broker set."""
-        return self.request.queue.queue_id
+        positions = self.request.positions
+        return self.request.queue.queue_id if positions is None else positions[self.index].queue_id
 
     @property
     def queue_offset(self) -> int:
         """The offset of the message in its queue."""
-        return self.request.first_offset + self.index
+        positions = self.request.positions
+        return self.request.first_offset + self.index if positions is None else positions[self.index].queue_offset
+
+
+class MixedMessage(PlacedMessage, frozen=True, gc=False):
+    """A message of a request of which the broker had a part already: its position does not follow from the others'."""
 
 
 class ScheduledMessage(PlacedMessage, frozen=True, gc=False):
@@ -85,10 +97,12 @@ class OneWayMessage(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         message_id: Unique key of the message.
         outcome: Always `unknown`.
+        is_replayed: Always False: nobody knows.
     """
 
     message_id: str
     outcome: str = UNKNOWN
+    is_replayed: bool = False
 
 
 class FailedMessage(msgspec.Struct, frozen=True):
@@ -126,6 +140,8 @@ def placed_messages(request: BatchSendResult, *, is_delayed: bool = False) -> li
     outcome = _OUTCOMES[request.outcome]
     if is_delayed:
         return [ScheduledMessage(outcome, request, 0)]
+    if request.positions is not None:
+        return [MixedMessage(outcome, request, index) for index in range(len(request.message_ids))]
     return [PlacedMessage(outcome, request, index) for index in range(len(request.message_ids))]
 
 

@@ -57,6 +57,7 @@ from services.gateway.usecases.sending.results import (
     placed_messages,
 )
 from services.gateway.usecases.sending.unknownqueues import Topics, UnknownQueues
+from services.gateway.usecases.sending.windows import TopicWindows
 
 # Largest number of requests of one batch that are sent at the same time, to different queues.
 REQUESTS_PENDING_MAX: Final = 8
@@ -76,6 +77,7 @@ class SendMessages:
         metrics: GatewayMetrics,
         *,
         topics: Topics,
+        windows: TopicWindows,
     ) -> None:
         """Make the use case.
 
@@ -84,12 +86,14 @@ class SendMessages:
             engine: Knows the routes of topics, and makes unique keys.
             metrics: Counts the messages by outcome.
             topics: Gives the reason why a topic has no route, or a broker is missing from it.
+            windows: Knows which topics have a duplicate window.
         """
         self._producer = producer
         self._engine = engine
         self._unique_keys = engine.unique_keys
         self._metrics = metrics
         self._topics = topics
+        self._windows = windows
         self._checked: set[str] = set()
         # Topic → its publish info, and the queues of keys in it. Hashing a key takes as long as all other work on its
         # message.
@@ -105,6 +109,10 @@ class SendMessages:
             raise reserved_name("topic", topic, outcome=NOT_STORED)
         if len(self._checked) < _TOPICS_CHECKED_MAX:
             self._checked.add(topic)
+
+    def detects_duplicates(self, topic: str) -> bool:
+        """Return whether messages with a key were sent to a topic that had a duplicate window."""
+        return self._windows.is_known_on(topic)
 
     async def send_one(self, topic: str, message: Sendable) -> SentMessage:
         """Send a message.
@@ -147,7 +155,7 @@ class SendMessages:
         info = self._engine.cached_publish_info(topic)
         if info is None:
             info = await self._find_route(topic)
-        if prepared.ordering_key is None and prepared.queue is None:
+        if prepared.ordering_key is None and prepared.queue is None and not prepared.has_key:
             return None
         return await self._queue_of(info, prepared, lambda: self._unknown_queues(topic, (message,)))
 
@@ -222,7 +230,7 @@ class SendMessages:
                 prepared_bytes += len(prepared.body) // _BODY_BYTES_A_PROPERTY_BYTE
                 call.add(index, prepared)
                 queue = None
-                if prepared.ordering_key is not None or prepared.queue is not None:
+                if prepared.ordering_key is not None or prepared.queue is not None or prepared.has_key:
                     queue = await self._queue_of(info, prepared, lambda: unknown, at=f"/messages/{index}")
             except (InvalidValueError, ProblemError) as error:
                 prepared_bytes += _REFUSED_BYTES + body_length(item)
@@ -279,7 +287,12 @@ class SendMessages:
         if prepared.ordering_key is not None:
             return self._queue_for_key(info, prepared.ordering_key)
         if prepared.queue is None:
-            return None
+            if not await self._windows.is_on(info):
+                return None
+            # The queue follows from the key, so that a message that is sent again reaches the broker that may have it.
+            if not info.ordering_queues:
+                raise _no_queue(info.topic)
+            return info.queue_for_key(prepared.message_id)
         queue = MessageQueue(info.topic, prepared.queue.broker, prepared.queue.id)
         if queue not in info.ordering_queues:
             await unknown().require(queue, at)
@@ -299,8 +312,7 @@ class SendMessages:
         queue = queues.get(key)
         if queue is None:
             if not info.ordering_queues:
-                detail = f"topic: {info.topic} has no queue that can be written"
-                raise ProblemError(BROKER_UNAVAILABLE, detail, outcome=NOT_STORED)
+                raise _no_queue(info.topic)
             queue = info.queue_for_key(key)
             if len(queues) < _KEYS_OF_TOPIC_MAX:
                 queues[key] = queue
@@ -336,6 +348,11 @@ class SendMessages:
         sent[NOT_STORED] += report.not_stored
         sent[UNKNOWN] += report.unknown
         self._metrics.sent_bytes += sum([len(prepared.body) for prepared in call.prepared.values()])
+
+
+def _no_queue(topic: str) -> ProblemError:
+    detail = f"topic: {topic} has no queue that can be written"
+    return ProblemError(BROKER_UNAVAILABLE, detail, outcome=NOT_STORED)
 
 
 def _is_topic_missing(error: ClientError) -> bool:

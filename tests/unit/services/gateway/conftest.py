@@ -16,6 +16,7 @@ from services.gateway.usecases.configs.presence import Presence
 from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.reading.read import QueueReader
 from services.gateway.usecases.sending.send import SendMessages
+from services.gateway.usecases.sending.windows import TopicWindows
 from tests.support.scriptedpeer import ScriptedCluster, ScriptedTransport
 from tests.support.virtualtime import VirtualClock
 
@@ -61,7 +62,7 @@ def topics(engine: ClientEngine, brokers: Brokers) -> Presence[TopicConfig]:
 
 @pytest.fixture
 def sending(engine: ClientEngine, metrics: GatewayMetrics, topics: Presence[TopicConfig]) -> SendMessages:
-    return SendMessages(Producer(engine, "GW"), engine, metrics, topics=topics)
+    return SendMessages(Producer(engine, "GW"), engine, metrics, topics=topics, windows=TopicWindows(engine))
 
 
 @pytest.fixture

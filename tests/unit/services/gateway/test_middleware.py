@@ -349,6 +349,9 @@ class RecordingSender:
     def check_topic(self, topic):
         pass
 
+    def detects_duplicates(self, topic):
+        return False
+
     async def send_one(self, topic, message):
         self.messages.append(message)
         return stored_messages(topic, 1).results[0]

@@ -2,13 +2,15 @@
 
 import msgspec
 import pytest
+from msgspec import UNSET
 
 from gantry.model.errors import InvalidValueError
 from gantry.model.group import SubscriptionGroup
 from gantry.model.propertyname import RESERVED_PROPERTIES
+from gantry.model.topic import DUPLICATE_WINDOW as WINDOW
 from gantry.model.topic import TopicConfig
 from services.gateway.schemas import configs
-from services.gateway.schemas.configs import GroupSettings, TopicSettings
+from services.gateway.schemas.configs import GroupSettings, TopicChange, TopicSettings
 from services.gateway.schemas.cursors import decode_cursor, encode_cursor
 from services.gateway.schemas.retrypolicies import ExponentialRetries, LevelRetries, ListedRetries
 from services.gateway.schemas.rights import Rights
@@ -24,6 +26,38 @@ def test_known_settings_are_changed_and_others_kept():
     assert (group.retry_max_times, group.consume_enable, group.broker_id) == (3, False, 7)
 
 
+def test_a_duplicate_window_is_set_changed_removed_or_kept():
+    without, with_one = TopicConfig("T", attributes={"a": "b"}), TopicConfig("T", attributes={"a": "b", WINDOW: "5000"})
+    for window_ms, there, changes in (
+        (None, without, None),
+        (None, with_one, f"+{WINDOW}=5000"),
+        (0, without, None),
+        (0, with_one, f"-{WINDOW}"),
+        (60_000, without, f"+{WINDOW}=60000"),
+        (60_000, with_one, f"+{WINDOW}=60000"),
+    ):
+        settings = TopicSettings(16, 16, duplicate_window_ms=window_ms)
+        applied = settings.applied_to("T", there)
+        assert configs.attribute_changes(applied) == changes
+        assert applied.attributes["a"] == "b"
+        assert settings.is_met_by(there) == (applied == there) == (changes in (None, f"+{WINDOW}=5000"))
+
+
+@pytest.mark.parametrize(
+    ("given", "window_ms"),
+    [("10m", 600_000), ("PT1S", 1_000), ("24h", 86_400_000), (True, 600_000), (False, 0), (None, 0), (UNSET, 7)],
+)
+def test_a_window_is_given_as_a_duration(given, window_ms):
+    change = TopicChange(duplicate_window=given)
+    assert change.over(TopicSettings(duplicate_window_ms=7)).duplicate_window_ms == window_ms
+
+
+@pytest.mark.parametrize("given", ["999ms", "25h", "ten", "", "-1s"])
+def test_a_window_out_of_range_is_refused_with_its_field(given):
+    with pytest.raises(InvalidValueError, match="/duplicate_window"):
+        TopicChange(duplicate_window=given).over(None)
+
+
 def test_a_topic_kept_by_a_broker_only_becomes_readable():
     there = TopicConfig("T", 2, 8, 10, True, "MULTI_TAG", 3, {"a": "b"})
     wanted = TopicSettings(read_queues=4, write_queues=4, perm="r")
@@ -33,7 +67,11 @@ def test_a_topic_kept_by_a_broker_only_becomes_readable():
 
 
 def test_applied_settings_are_met_and_shown_as_requested():
-    for settings in (TopicSettings(), TopicSettings(perm="none", order=True), TopicSettings(perm="w", read_queues=1)):
+    for settings in (
+        TopicSettings(duplicate_window_ms=0),
+        TopicSettings(perm="none", order=True, duplicate_window_ms=60_000),
+        TopicSettings(perm="w", read_queues=1, duplicate_window_ms=0),
+    ):
         present = settings.applied_to("T", None)
         assert settings.is_met_by(present)
         assert {**configs.observed_topic(present), "brokers": None} == msgspec.to_builtins(settings)

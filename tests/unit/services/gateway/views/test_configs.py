@@ -31,8 +31,8 @@ GROUPS = BrokerAnswers({"a": SubscriptionGroup("G", retry_max_times=3)}, {}, "a"
 NOBODY = BrokerAnswers({}, {}, ())
 
 OBSERVED_TOPICS = (
-    b'"observed":[{"broker":"a","read_queues":2,"write_queues":2,"perm":"rw","order":true},'
-    b'{"broker":"c","read_queues":8,"write_queues":4,"perm":"rw","order":false}],'
+    b'"observed":[{"broker":"a","read_queues":2,"write_queues":2,"perm":"rw","order":true,"duplicate_window_ms":0},'
+    b'{"broker":"c","read_queues":8,"write_queues":4,"perm":"rw","order":false,"duplicate_window_ms":0}],'
 )
 OBSERVED_GROUPS = (
     b'"observed":[{"broker":"a","retry_max_times":3,"retry_queues":1,"consume":true,"from_min":true,"broadcast":true,'
@@ -56,26 +56,26 @@ WITHOUT_POSTGRES = b'"metadata":"unavailable","created_at":null,"updated_at":nul
             TOPICS,
             True,
             TOPIC_SETTINGS
-            + b'"brokers":["a","b"],"state":"pending","pending":["b"],"origin":"api",'
+            + b'"brokers":["a","b"],"duplicate_window_ms":null,"state":"pending","pending":["b"],"origin":"api",'
             + OBSERVED_TOPICS
             + WITH_ROW,
-            '"7-71c478ba"',
+            '"7-09f625ea"',
         ),
         (
             TOPIC_ROW,
             NOBODY,
             True,
             TOPIC_SETTINGS
-            + b'"brokers":["a","b"],"state":"unknown","pending":[],"origin":"api","observed":[],'
+            + b'"brokers":["a","b"],"duplicate_window_ms":null,"state":"unknown","pending":[],"origin":"api","observed":[],'
             + WITH_ROW,
-            '"7-1ed03f53"',
+            '"7-d3226beb"',
         ),
         (
             None,
             TOPICS,
             True,
             TOPIC_SETTINGS
-            + b'"brokers":null,"state":"applied","pending":[],"origin":"broker",'
+            + b'"brokers":null,"duplicate_window_ms":null,"state":"applied","pending":[],"origin":"broker",'
             + OBSERVED_TOPICS
             + WITHOUT_ROW,
             None,
@@ -85,7 +85,7 @@ WITHOUT_POSTGRES = b'"metadata":"unavailable","created_at":null,"updated_at":nul
             TOPICS,
             False,
             TOPIC_SETTINGS
-            + b'"brokers":null,"state":"unknown","pending":[],"origin":"unknown",'
+            + b'"brokers":null,"duplicate_window_ms":null,"state":"unknown","pending":[],"origin":"unknown",'
             + OBSERVED_TOPICS
             + WITHOUT_POSTGRES,
             None,
@@ -109,8 +109,8 @@ def test_a_group_and_its_etag(engine, row, rest, etag):
 
 def test_observed_configurations_are_stored_in_the_terms_of_the_api(engine):
     assert TopicKind(engine).observed_column(TOPICS.answers) == {
-        "a": {"read_queues": 2, "write_queues": 2, "perm": "rw", "order": True},
-        "c": {"read_queues": 8, "write_queues": 4, "perm": "rw", "order": False},
+        "a": {"read_queues": 2, "write_queues": 2, "perm": "rw", "order": True, "duplicate_window_ms": 0},
+        "c": {"read_queues": 8, "write_queues": 4, "perm": "rw", "order": False, "duplicate_window_ms": 0},
     }
     assert GroupKind(engine).observed_column(GROUPS.answers) == {
         "a": {

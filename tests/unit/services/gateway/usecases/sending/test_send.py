@@ -11,7 +11,9 @@ from gantry.model.batch import decode_batch
 from gantry.model.errors import InvalidNameError
 from gantry.model.message import decode_properties
 from gantry.model.route import BrokerData
+from gantry.model.topic import DUPLICATE_WINDOW, TopicConfig
 from gantry.remoting import errors as wire
+from gantry.remoting.bodies.config import encode_topic_config
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from services.gateway.errors import ProblemError
@@ -345,3 +347,109 @@ async def test_large_frames_are_built_in_several_turns_of_the_loop(sending, two_
     counting.cancel()
     assert outcomes(await sent) == ["stored"] * 1_000
     assert len(set(turn_of_request)) == len(turn_of_request) >= 4
+
+
+def windowed(request: RemotingCommand) -> ScriptedOutcome:
+    return ok(request, body=encode_topic_config(TopicConfig("T", 2, 2, attributes={DUPLICATE_WINDOW: "60000"})))
+
+
+def sent_to(transport):
+    """Return the queues that sends went to, by broker address and queue id."""
+    return [
+        (address, command.ext_fields["e"]) for address, command in transport.requests if command.code in (SEND, BATCH)
+    ]
+
+
+class TestDuplicateWindow:
+    @pytest.fixture
+    def window(self, two_brokers, transport):
+        two_brokers()
+        for name in "ab":
+            transport.at(f"{name}:10911", {RequestCode.GET_TOPIC_CONFIG: windowed})
+
+    @pytest.mark.usefixtures("window")
+    async def test_a_key_goes_to_one_queue_whatever_was_sent_before(self, sending, transport):
+        for _ in range(4):
+            for key in ("order-1", "order-2", "order-3"):
+                await sending.send_one("T", keyed(key))
+        places = sent_to(transport)
+        assert places[:3] * 4 == places
+        assert sending.detects_duplicates("T")
+
+    @pytest.mark.usefixtures("window")
+    async def test_messages_without_a_key_go_to_any_queue(self, sending, transport):
+        for _ in range(8):
+            await sending.send_one("T", read_message(b'{"body": "b"}'))
+        assert len(set(sent_to(transport))) > 1
+        assert not sending.detects_duplicates("T")
+
+    @pytest.mark.usefixtures("window")
+    async def test_a_key_of_a_batch_goes_where_a_single_message_goes(self, sending, transport):
+        await sending.send_one("T", keyed("order-1"))
+        await send_many(sending, "T", items('{"body": "b", "idempotency_key": "order-1"}'), "r")
+        first, second = sent_to(transport)
+        assert first == second
+
+    @pytest.mark.usefixtures("window")
+    async def test_the_brokers_are_asked_once_for_many_sends(self, sending, transport):
+        await asyncio.gather(*(sending.send_one("T", keyed(f"k{number}")) for number in range(20)))
+        asked = [command.code for _, command in transport.requests].count(RequestCode.GET_TOPIC_CONFIG)
+        assert asked == 2
+
+    async def test_without_a_window_a_key_does_not_choose_the_queue(self, sending, two_brokers, transport):
+        two_brokers()
+        plain = lambda request: ok(request, body=encode_topic_config(TopicConfig("T", 2, 2)))
+        for name in "ab":
+            transport.at(f"{name}:10911", {RequestCode.GET_TOPIC_CONFIG: plain})
+        for _ in range(8):
+            await sending.send_one("T", keyed("order-1"))
+        assert len(set(sent_to(transport))) > 1
+
+    @pytest.mark.usefixtures("window")
+    async def test_a_key_never_goes_to_another_broker_when_its_own_refuses(self, sending, two_brokers, transport):
+        for name in "ab":
+            transport.at(f"{name}:10911", {SEND: refuse(ResponseCode.SYSTEM_BUSY)})
+        with pytest.raises(ProblemError) as caught:
+            await sending.send_one("T", keyed("order-1"))
+        assert (caught.value.outcome, caught.value.kind.retryable) == ("not_stored", True)
+        assert len(sent_to(transport)) == 1
+
+    async def test_a_broker_that_does_not_answer_may_have_a_window(self, sending, two_brokers, transport):
+        two_brokers()
+        transport.at("a:10911", {RequestCode.GET_TOPIC_CONFIG: windowed})
+        transport.at(
+            "b:10911",
+            {RequestCode.GET_TOPIC_CONFIG: lambda request: wire.RequestTimeoutError("b:10911", "gone", sent=True)},
+        )
+        for _ in range(6):
+            await sending.send_one("T", keyed("order-1"))
+        assert len(set(sent_to(transport))) == 1
+
+    async def test_a_replay_has_the_first_place(self, sending, two_brokers):
+        def replay(request: RemotingCommand) -> ScriptedOutcome:
+            ext = {"msgId": "A" * 32, "queueId": "5", "queueOffset": "9", "gantryReplayed": "true"}
+            return ok(request, ext=ext)
+
+        two_brokers(replay, replay)
+        result = await send_one(sending, read_message(b'{"body": "b", "queue": {"broker": "b", "id": 1}}'))
+        assert (result["replayed"], result["queue_id"], result["queue_offset"]) == (True, 5, "9")
+
+    async def test_each_message_of_a_batch_has_its_own_place(self, sending, two_brokers):
+        def mixed(request: RemotingCommand) -> ScriptedOutcome:
+            ext = {"msgId": "A,B,C", "queueId": "1", "queueOffset": "4", "gantryPositions": "1:4:1,0:7:1:r,1:5:1"}
+            return ok(request, ext=ext)
+
+        two_brokers(mixed, mixed)
+        place = '"queue": {"broker": "b", "id": 1}'
+        results = await send_many(sending, "T", items(*(f'{{"body": "b", {place}}}' for _ in range(3))), "r")
+        assert [(r["stored_id"], r["queue_id"], r["queue_offset"], r.get("replayed")) for r in results] == [
+            ("A", 1, "4", None),
+            ("B", 0, "7", True),
+            ("C", 1, "5", None),
+        ]
+
+
+def keyed(key: str):
+    message = read_message(b'{"body": "b"}')
+    message.idempotency_key = key
+    return message
