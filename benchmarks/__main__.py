@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 from benchmarks import (
     bench_connections,
+    bench_duplicates,
     bench_filters,
     bench_forecasts,
     bench_http,
@@ -46,6 +47,7 @@ BENCHMARKS: dict[str, Callable[..., Iterator[Row]]] = {
     "memory": bench_memory.run,
     "connections": bench_connections.run,
     "waiting": bench_waiting.run,
+    "duplicates": bench_duplicates.run,
     "samples": bench_samples.run,
     "spark": bench_spark.run,
     "scale": bench_scale.run,

@@ -52,6 +52,7 @@ SPARK = [pytest.mark.long, pytest.mark.skipif(which("java") is None, reason="no 
         "memory",
         "connections",
         "waiting",
+        "duplicates",
         "samples",
         "scale",
         "timers",

@@ -54,7 +54,6 @@ class KeyTable:
         window_ms: Time for which a key is known.
         keys_max: Number of newest keys that are known in any case, if they are within the window.
         count: Number of entries, also of those that have ended and are not removed yet.
-        added: Number of keys that were ever added.
         forgotten: Number of keys that ended before the window did, because newer ones needed the room.
     """
 
@@ -67,8 +66,8 @@ class KeyTable:
         "_last_max",
         "_mask",
         "_newest_ms",
+        "_removed",
         "_split_above",
-        "added",
         "count",
         "forgotten",
         "keys_max",
@@ -79,7 +78,7 @@ class KeyTable:
         assert 0 < window_ms <= _TIME_MASK // 2, f"a window of {window_ms} ms"
         assert keys_max > 0, f"a window of {keys_max} keys"
         self.window_ms = window_ms
-        self.added = self.forgotten = 0
+        self.count = self.forgotten = self._removed = 0
         self._newest_ms = 0
         self._kept_from_ms = 0
         self.clear()
@@ -87,6 +86,7 @@ class KeyTable:
 
     def clear(self) -> None:
         """Remove all keys."""
+        self._removed += self.count
         self.count = 0
         self._buckets = [b""]
         self._mask = 1
@@ -106,6 +106,14 @@ class KeyTable:
         """The store time from which on the table knows all keys; 0 if only the window limits it."""
         return self._kept_from_ms
 
+    def may_have(self, digest: bytes) -> bool:
+        """Return False if a key is certainly not known. This is all that most sends need."""
+        buckets = self._buckets
+        number = hash(digest) & self._mask
+        if number >= len(buckets):
+            number &= self._mask >> 1
+        return digest in buckets[number]
+
     def find(self, digest: bytes, now_ms: int) -> Place | None:
         """Return the place of the first message with a key, or None if the key is not known, or has ended.
 
@@ -113,7 +121,6 @@ class KeyTable:
             digest: The digest of the key.
             now_ms: The current wall time.
         """
-        # This is on the path of every send to the topic. The rest runs only for a digest that is in the bucket.
         buckets = self._buckets
         number = hash(digest) & self._mask
         if number >= len(buckets):
@@ -140,7 +147,6 @@ class KeyTable:
             digest, physical_offset, queue_offset, stored_at_ms & _TIME_MASK, queue_id, delivery_second
         )
         self.count += 1
-        self.added += 1
         if self._last_count >= self._last_max or not self._groups:
             self._begin_group(stored_at_ms)
         self._last_count += 1
@@ -172,7 +178,12 @@ class KeyTable:
             if ended:
                 self._buckets[self._cursor - 1] = bucket[ended:]
                 self.count -= ended // _ENTRY_BYTES
+                self._removed += ended // _ENTRY_BYTES
         return visited
+
+    def added_count(self) -> int:
+        """Return the number of keys that were ever added."""
+        return self.count + self._removed
 
     def buckets_count(self) -> int:
         """Return the number of buckets."""

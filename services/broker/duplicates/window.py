@@ -75,7 +75,7 @@ class DuplicateWindow:
 
     def find(self, digest: bytes) -> Place | None:
         """Return the place of the first message with this key; None if the message is new."""
-        return self.table.find(digest, self._clock.now_ms())
+        return self.table.find(digest, self._clock.now_ms()) if self.table.may_have(digest) else None
 
     async def wait_ready(self) -> None:
         """Wait until the keys from before the start are known. Raises RefusalError if that takes too long."""
@@ -91,7 +91,7 @@ class DuplicateWindow:
 
     def sweep(self, now_ms: int) -> None:
         """Remove ended keys: as many buckets as the time and the new keys since the last call ask for."""
-        table, count = self.table, self.table.added
+        table, count = self.table, self.table.added_count()
         buckets = table.buckets_count() * ROUND_SHARE
         due = (
             buckets * (now_ms - self._swept_ms) // table.window_ms

@@ -192,7 +192,7 @@ class SendProcessor:
         window, digest = target.window, None
         if window is not None:
             digest = window.digest(stored[3]) if special is None or counts(special) else None
-            if digest is not None and (known := window.find(digest)) is not None:
+            if digest is not None and window.table.may_have(digest) and (known := window.find(digest)) is not None:
                 return self._replays.single(channel, request, window, known, stored[3], waits_for_flush)
         if quick is not None:
             place = None if is_retried else quick[0](topic, queue_id, quick[1], header.properties or "", stored[3])
