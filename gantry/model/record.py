@@ -293,8 +293,12 @@ def check_head(data: RecordData, at: int, head: RecordHead) -> CrcState:
         crc = crc32(data[at : at + head.size_bytes - CRC_PROPERTY_BYTES])
         is_right = head.properties[-CRC_PROPERTY_BYTES:] == record_crc_property(crc)
         return CrcState.OK if is_right else CrcState.RECORD_MISMATCH
-    is_right = crc32(data[head.body_start : head.body_end]) & CRC_MASK == head.body_crc
-    return CrcState.BODY_ONLY if is_right else CrcState.BODY_MISMATCH
+    return CrcState.BODY_ONLY if is_body_right(data, head) else CrcState.BODY_MISMATCH
+
+
+def is_body_right(data: RecordData, head: RecordHead) -> bool:
+    """Return whether the checksum of a parsed record's body is correct."""
+    return crc32(data[head.body_start : head.body_end]) & CRC_MASK == head.body_crc
 
 
 def decode_record(data: RecordData, at: int = 0, *, limit: int | None = None, check_crc: bool = True) -> StoredMessage:

@@ -73,6 +73,14 @@ class StoreManifest:
         start, end = self.record_checksum_from, self.clean_stop_offset
         return start is not None and physical_offset >= start and (end is None or physical_offset < end)
 
+    def may_be_copied_crc(self, physical_offset: int) -> bool:
+        """Return whether a record at this offset may have the whole-record checksum of another record.
+
+        RocketMQ's broker stores a popped message again with all its properties, also with the checksum of a record that
+        Gantry wrote.
+        """
+        return self.record_checksum_from is not None and not self.demands_record_crc(physical_offset)
+
     def encode(self) -> bytes:
         """Return the file's content."""
         content = {

@@ -22,6 +22,7 @@ from gantry.model.record import (
     RecordHead,
     check_head,
     decode_head,
+    is_body_right,
     parse_head,
     peek,
 )
@@ -113,6 +114,8 @@ def examine(memory: Memory, at: int, *, end: int, base: int, manifest: StoreMani
     crc = check_head(memory, at, head)
     if crc is CrcState.OK:
         return ExaminedRecord(head, crc, None)
+    if crc is CrcState.RECORD_MISMATCH and manifest.may_be_copied_crc(base + at) and is_body_right(memory, head):
+        return ExaminedRecord(head, CrcState.BODY_ONLY, None)
     if crc is CrcState.RECORD_MISMATCH:
         return ExaminedRecord(head, crc, "the checksum over the whole record is wrong")
     if crc is CrcState.BODY_MISMATCH:

@@ -1,3 +1,4 @@
+from gantry.model.message import CrcState
 from gantry.model.record import encode_blank
 from gantry.storeformat import resync
 from gantry.storeformat.manifest import StoreManifest
@@ -145,3 +146,19 @@ class TestResumeAfterDamage:
         memory = bytearray(20)
         found = resume_after_damage(memory, 15, end=20, data_end=20, base=0, stored_at_ms=0)
         assert found == (ResumeKind.NONE, 20, False)
+
+
+def test_a_checksum_that_another_program_has_copied_counts_as_none() -> None:
+    record = bytearray(StoreBuilder(log_file_bytes=4096).add().data)
+    record[48] ^= 1  # In the born host.
+    foreign, own = StoreManifest(record_checksum_from=4096), StoreManifest(record_checksum_from=0)
+    examined = examine(record, 0, end=len(record), base=0, manifest=foreign)
+    assert (examined.problem, examined.crc) == (None, CrcState.BODY_ONLY)
+    for manifest in (own, NO_MANIFEST, StoreManifest(record_checksum_from=0, clean_stop_offset=4096)):
+        assert examine(record, 0, end=len(record), base=0, manifest=manifest).problem is not None
+    after_stop = StoreManifest(record_checksum_from=0, clean_stop_offset=0)
+    assert examine(record, 0, end=len(record), base=0, manifest=after_stop).problem is None
+    head = examine(record, 0, end=len(record), base=0, manifest=foreign).head
+    assert head is not None
+    record[head.body_start] ^= 1
+    assert examine(record, 0, end=len(record), base=0, manifest=foreign).problem is not None
