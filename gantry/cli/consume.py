@@ -7,7 +7,7 @@ import typer
 
 from gantry.cli.formatting import message_line, print_items, print_json
 from gantry.cli.options import DATA_DEFAULT, DataOption, JsonOption, KeyOption, TopicArgument, UrlOption
-from gantry.cli.outcome import EXIT_FAILED, warn
+from gantry.cli.outcome import EXIT_FAILED, fail, warn
 from gantry.cli.remote import Remote, connect, segment
 
 WAIT_S = 10
@@ -16,6 +16,10 @@ PULL_MAX = 256
 GroupOption = Annotated[str, typer.Option("--group", metavar="GROUP", help="The consumer group.")]
 FilterOption = Annotated[
     str, typer.Option("--filter", metavar="TAGS", help="Wanted tags, separated by ||; * for all messages.")
+]
+SqlOption = Annotated[
+    str | None,
+    typer.Option("--sql", metavar="EXPRESSION", help='Condition over the properties, such as "weight > 5".'),
 ]
 InvisibleOption = Annotated[
     str, typer.Option(metavar="60s", help="Time for which others do not get the messages, 10s to 12h.")
@@ -34,6 +38,7 @@ def consume(
     *,
     group: GroupOption,
     filter_: FilterOption = "*",
+    sql: SqlOption = None,
     invisible: InvisibleOption = "60s",
     orderly: OrderlyOption = False,
     until_empty: Annotated[bool, typer.Option("--until-empty", help="Stop when no message is left.")] = False,
@@ -51,7 +56,7 @@ def consume(
     while left is None or left > 0:
         wanted = {
             "topic": topic,
-            "filter": filter_,
+            "filter": _filter(filter_, sql),
             "max": 32 if left is None else min(left, 32),
             "wait": "0s" if until_empty else f"{WAIT_S}s",
             "invisible": invisible,
@@ -78,6 +83,7 @@ def pull(
     *,
     group: GroupOption,
     filter_: FilterOption = "*",
+    sql: SqlOption = None,
     max_: Annotated[int, typer.Option("--max", min=1, max=PULL_MAX, help="Maximum number of messages.")] = 32,
     wait: Annotated[str, typer.Option(metavar="10s", help="Time to wait if there is none, at most 30s.")] = "0s",
     invisible: InvisibleOption = "60s",
@@ -93,7 +99,7 @@ def pull(
     """Take messages for a group, each with a receipt. They come again unless they are acked in time."""
     wanted = {
         "topic": topic,
-        "filter": filter_,
+        "filter": _filter(filter_, sql),
         "max": max_,
         "wait": wait,
         "invisible": invisible,
@@ -134,6 +140,15 @@ def nack(
     if delay is not None:
         body["delay"] = delay
     _report(_settle(connect(data, url, key), group, "nack", body), "nacked")
+
+
+def _filter(tags: str, sql: str | None) -> str | dict[str, str]:
+    """Return the filter of a pull. Fails if both kinds are given."""
+    if sql is None:
+        return tags
+    if tags != "*":
+        fail("--sql is given beside --filter; give only one of them")
+    return {"sql": sql}
 
 
 def _pull(remote: Remote, group: str, wanted: dict[str, Any], *, wait_ms: int) -> list[dict[str, Any]]:

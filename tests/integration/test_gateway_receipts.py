@@ -266,6 +266,33 @@ def test_the_client_library_and_the_command_line_consume(http, stack):
     assert pull(http, topic, "CLI") == []
 
 
+def test_sql_filters_pulls_of_the_api_and_of_the_command_line(http, stack):
+    topic = new_topic(http)
+    for weight in ("4", "6", "8", "heavy"):
+        send(http, topic, weight, properties={"weight": weight})
+    assert bodies(pull_all(http, topic, 2, filter={"sql": "weight > 5"})) == ["6", "8"]
+    answer = http.post("/v1/groups/G/messages:pull", json={"topic": topic, "filter": {"sql": "weight LIKE '6'"}})
+    assert (answer.status_code, answer.json()["field"]) == (400, "/filter/sql")
+    assert "at character 8: LIKE is not supported" in answer.json()["detail"]
+    command = [
+        sys.executable,
+        "-m",
+        "gantry.cli",
+        "consume",
+        topic,
+        "--group",
+        "SQL",
+        "--until-empty",
+        "--sql",
+        "weight < 7",
+    ]
+    command += ["--data", str(stack.directory)]
+    consumed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert [line[-1] for line in consumed.stdout.splitlines()] == ["4", "6"], consumed.stderr
+    refused = subprocess.run([*command, "--filter", "A"], capture_output=True, text=True, timeout=60, check=False)
+    assert (refused.returncode, "--sql is given beside --filter" in refused.stderr) == (1, True)
+
+
 def test_consuming_goes_on_without_postgres(http, stack, tmp_path):
     topic = new_topic(http)
     send(http, topic, *"ab")
