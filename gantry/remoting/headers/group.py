@@ -8,7 +8,8 @@ class ConsumerSendMsgBackHeader(Header):
 
     offset: the physical offset of the message. delay_level: 0 means that the broker decides, a negative level makes a
     dead letter of the message. origin_msg_id, origin_topic: for the broker's log only. max_reconsume_times: the limit
-    of failed deliveries; None means that of the group.
+    of failed deliveries; None means that of the group. gantry_delay_ms: the delay in ms, instead of a level; only
+    Gantry's brokers read it (docs/formats/remoting.md).
     """
 
     offset: Int64
@@ -18,6 +19,7 @@ class ConsumerSendMsgBackHeader(Header):
     origin_topic: str | None = None
     unit_mode: bool | None = None
     max_reconsume_times: Int32 | None = None
+    gantry_delay_ms: Int64 | None = None
 
 
 class DeleteSubscriptionGroupHeader(Header):

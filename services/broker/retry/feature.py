@@ -24,6 +24,7 @@ class RetryFeature:
         tables, core = broker.tables, broker.core
         self._broker = broker
         self._groups = tables.groups
+        self._locks = tables.queue_locks
         self._levels = DelayLevels(core.live_settings, broker.store)
         self.topics = RetryTopics(tables.topics, tables.groups, broker.create_topic)
         self._processor = SendBackProcessor(
@@ -51,7 +52,8 @@ class RetryFeature:
         """Make a dead letter of a message that a client sends to a retry topic too often.
 
         A client does so if it can't send a message back with request 36, and for a message of orderly consumption that
-        has failed for the last time.
+        has failed for the last time. So a group that consumes in order gets no retries this way: as long as a client
+        of the group holds a queue lock, the message is a dead letter whatever its number of failures.
 
         Raises:
             TopicNeededError: The topic of dead letters must be created first.
@@ -60,7 +62,8 @@ class RetryFeature:
             return
         name = message.topic.removeprefix(names.RETRY_PREFIX)
         group = self._groups.find(name) or SubscriptionGroup(name)
-        if message.reconsume_times <= failures_max(group, message.max_reconsume_times):
+        is_spent = message.reconsume_times > failures_max(group, message.max_reconsume_times)
+        if not is_spent and not self._locks.is_group_locked(name, self._broker.clock.monotonic_ms()):
             return
         topic = names.dlq_topic(name)
         if self.topics.find(topic) is None:
@@ -68,24 +71,26 @@ class RetryFeature:
         message.topic, message.queue_id = topic, 0
         message.properties[PropertyName.DELAY] = "-1"
 
-    def delay(self, message: NewMessage, group: SubscriptionGroup, level: int) -> None:
-        """Set the delay of a message that was sent back: the level that the consumer asks for, or that of the group.
+    def delay(self, message: NewMessage, group: SubscriptionGroup, level: int, delay_ms: int | None) -> None:
+        """Set the delay of a message that was sent back: the one that the consumer asks for, or that of the group.
 
-        A delay of the group's own curve that no level has becomes a set time if the broker has timers. Otherwise it
-        becomes the next longer level.
+        A delay in ms that no level has becomes a set time if the broker has timers. Otherwise it becomes the next
+        longer level.
         """
         failures = message.reconsume_times - 1
-        delay_ms = None if level else retry_delay_ms(group.group_retry_policy, failures)
+        if delay_ms is None and not level:
+            delay_ms = retry_delay_ms(group.group_retry_policy, failures)
         delays_ms = self._levels.delays_ms()
         if delay_ms is None:
             number = level or FIRST_LEVEL + failures
-        elif delay_ms in delays_ms or not self._broker.settings.timer_wheel_enable:
+        elif delay_ms and (delay_ms in delays_ms or not self._broker.settings.timer_wheel_enable):
             number = level_of_delay(delay_ms, delays_ms)
         else:
             for name in [name for name in message.properties if name.startswith(_TIMER_PREFIX)]:
                 del message.properties[name]
             message.properties.pop(PropertyName.DELAY, None)
-            message.properties[PropertyName.TIMER_DELIVER_MS] = str(self._broker.clock.now_ms() + delay_ms)
+            if delay_ms:
+                message.properties[PropertyName.TIMER_DELIVER_MS] = str(self._broker.clock.now_ms() + delay_ms)
             return
         message.properties[PropertyName.DELAY] = str(min(number, len(delays_ms)))
 

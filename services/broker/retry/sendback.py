@@ -20,6 +20,7 @@ from gantry.model.group import SubscriptionGroup
 from gantry.model.message import CrcState, StoredMessage
 from gantry.model.propertyname import PropertyName
 from gantry.model.record import decode_head, pack_host
+from gantry.model.retrypolicy import DELAY_MS_MAX
 from gantry.model.topic import Perm
 from gantry.remoting.aio.channel import Channel, Handler
 from gantry.remoting.codes import RequestCode, ResponseCode
@@ -69,8 +70,8 @@ class SendBackProcessor:
     """Answers request 36.
 
     Args:
-        delay: Sets the delay of a message that is delivered again: takes the message, the group, and the level that
-            the consumer asks for (0: none).
+        delay: Sets the delay of a message that is delivered again: takes the message, the group, and the level (0:
+            none) and the delay in ms that the consumer asks for.
         hooks: Returns the send hooks that decide where the message is stored.
 
     Concurrency: the loop's thread. `send_back` is a plain function while message and topics are there.
@@ -88,7 +89,7 @@ class SendBackProcessor:
         live_settings: LiveSettings,
         clock: Clock,
         rng: Rng,
-        delay: Callable[[NewMessage, SubscriptionGroup, int], None],
+        delay: Callable[[NewMessage, SubscriptionGroup, int, int | None], None],
         hooks: Callable[[], Sequence[SendHook]],
     ) -> None:
         self._topics = topics
@@ -166,6 +167,10 @@ class SendBackProcessor:
             )
         if not self._live_settings.current.broker_permission & _WRITE:
             raise RefusalError(ResponseCode.NO_PERMISSION, "the broker sending message is forbidden")
+        delay_ms = header.gantry_delay_ms
+        if delay_ms is not None and not 0 <= delay_ms <= DELAY_MS_MAX:
+            reason = f"gantryDelayMs: {delay_ms} is not within 0 and {DELAY_MS_MAX}"
+            raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, reason)
         if len(names.retry_topic(header.group)) > names.RETRY_TOPIC_LENGTH_MAX:
             raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, f"group {header.group}: the name is too long for retries")
         return group
@@ -206,7 +211,7 @@ class SendBackProcessor:
         else:
             message.topic = retry_topic.topic_name
             message.queue_id = self._rng.below(group.retry_queue_nums)
-            self._delay(message, group, header.delay_level)
+            self._delay(message, group, header.delay_level, header.gantry_delay_ms)
         self._put(channel, request, message, group, is_dead=is_dead)
 
     def _put(

@@ -11,10 +11,10 @@ import pytest
 
 from gantry.model.delaylevel import DELAY_LEVELS_MS
 from gantry.model.group import SubscriptionGroup
-from gantry.model.message import StoredMessage
+from gantry.model.message import MessageQueue, StoredMessage
 from gantry.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from gantry.model.record import iter_records
-from gantry.remoting.bodies import encode_subscription_group
+from gantry.remoting.bodies import LockRequest, encode_subscription_group
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from services.broker.store.results import PutResult, PutStatus
@@ -131,6 +131,25 @@ class TestLadder:
         await sent_back(unit, await send(unit), delayLevel="1")
         await asyncio.sleep(1.3)
         assert len(stored(unit, RETRY)) == 1
+
+    async def test_the_consumer_may_choose_a_delay_in_ms(self, unit: BrokerUnit) -> None:
+        message = await send(unit)
+        await sent_back(unit, message, gantryDelayMs="0")
+        assert len(stored(unit, RETRY)) == 1, "without a delay, the message can be read at once"
+        await sent_back(unit, message, gantryDelayMs="5000")
+        assert unit.store.max_offset(SCHEDULE_TOPIC, 1) == 1, "the delay of level 2"
+        due_ms = unit.clock.now_ms() + 25_000
+        await sent_back(unit, message, gantryDelayMs="25000")
+        (waiting,) = stored(unit, TIMER_TOPIC)
+        assert waiting.properties["TIMER_DELIVER_MS"] == str(due_ms)
+        await asyncio.sleep(30)
+        assert [retry.reconsume_times for retry in stored(unit, RETRY)] == [1, 1, 1]
+
+    async def test_without_timers_a_delay_in_ms_becomes_the_next_longer_level(self) -> None:
+        async with BrokerUnit(timer_wheel_enable=False) as unit:
+            await prepare(unit)
+            await sent_back(unit, await send(unit), gantryDelayMs="25000")
+            assert unit.store.max_offset(SCHEDULE_TOPIC, 3) == 1
 
     async def test_a_negative_level_makes_a_dead_letter_at_once(self, unit: BrokerUnit) -> None:
         await sent_back(unit, await send(unit), delayLevel="-1")
@@ -256,6 +275,9 @@ class TestRefusals:
         assert (await send_back(unit, message, offset="-1")).code == 1
         assert (await send_back(unit, message, group="a b")).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
         assert (await send_back(unit, message, delayLevel="x")).code == 1
+        for delay_ms in ("-1", str(40 * 86_400_000 + 1)):
+            answer = await send_back(unit, message, gantryDelayMs=delay_ms)
+            assert (answer.code, f"gantryDelayMs: {delay_ms}" in str(answer.remark)) == (13, True)
         set_live(unit, auto_create_subscription_group=False)
         answer = await send_back(unit, message, group="nobody")
         assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
@@ -296,6 +318,20 @@ class TestFallback:
         found = stored(unit, DLQ)
         assert len(found) == letters
         assert all(letter.properties["DELAY"] == "-1" for letter in found)
+
+    async def test_one_of_a_group_that_consumes_in_order_becomes_a_dead_letter_at_once(self, unit: BrokerUnit) -> None:
+        body = LockRequest("client", "g", [MessageQueue("T", "broker-a", 0)]).encode()
+        await unit.ask(RequestCode.LOCK_BATCH_MQ, body=body)
+        assert (await fall_back(unit, 1, limit=5)).code == ResponseCode.SUCCESS
+        (letter,) = stored(unit, DLQ)
+        assert letter.properties["DELAY"] == "-1"
+        await sent_back(unit, await send(unit))
+        assert len(stored(unit, DLQ)) == 1, "request 36 follows the ladder whether the group has locks or not"
+        assert (await unit.send(RETRY, b"redriven")).code == ResponseCode.SUCCESS
+        assert [retry.body for retry in stored(unit, RETRY)] == [b"redriven"], "a message that has not failed"
+        await unit.ask(RequestCode.UNLOCK_BATCH_MQ, body=body)
+        assert (await fall_back(unit, 1)).code == ResponseCode.SUCCESS
+        assert len(stored(unit, DLQ)) == 1
 
     async def test_one_of_an_unknown_group_is_refused(self, unit: BrokerUnit) -> None:
         answer = await unit.send("%RETRY%nobody", reconsume_times=1)
