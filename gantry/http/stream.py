@@ -2,8 +2,8 @@
 
 Theory of operation. One task owns the connection. It reads frames until the connection ends, waits, connects again and
 subscribes again for all subscriptions. The wait becomes longer with each attempt and is random. Calls in progress fail
-at once: a publish without an answer has the outcome `unknown`. The gateway redelivers the messages that it pushed and
-that were not acknowledged. reconnecting.py decides when to connect again. openapi/websocket.md describes all frames.
+at once: a publish without an answer has the outcome `unknown`. The gateway redelivers pushed messages without
+an ack. reconnecting.py decides when to connect again. openapi/websocket.md describes all frames.
 """
 
 import asyncio
@@ -158,6 +158,7 @@ class StreamClient:
         credit_bytes: int | None = None,
         batch: int | None = None,
         order: str = "concurrent",
+        max_reconsume_times: int | None = None,
     ) -> Subscription:
         """Become a consumer of the group, and return when the gateway has accepted the subscription.
 
@@ -167,9 +168,10 @@ class StreamClient:
             expression: Tags separated by `||`, `*` for all messages, or `{"sql": "…"}` (docs/filters.md).
             start: `first`, `last` (the default) or a time (RFC 3339), for queues without a committed offset.
             credit_messages: Largest number of delivered and unacknowledged messages. None: the gateway's default.
-            credit_bytes: Largest size of these messages in bytes. None: the gateway's default.
+            credit_bytes: Largest size of these messages in bytes.
             batch: Largest number of messages in a batch. None: the gateway's default.
             order: `concurrent`, or `orderly`: the next batch of a queue comes after the ack of the one before.
+            max_reconsume_times: Retries before a message is a dead letter. None: those of the group; orderly: no limit.
 
         Raises:
             GantryProblem: The gateway refused.
@@ -177,8 +179,8 @@ class StreamClient:
             GantryError: The error that ended the stream.
         """
         credit = {"messages": credit_messages, "bytes": credit_bytes}
-        frame = subscribe_request(group, topic, wanted=expression, start=start, credit=credit, batch=batch, order=order)
-        subscription = Subscription(self, frame)
+        more = {"from": start, "batch": batch, "order": order, "max_reconsume_times": max_reconsume_times}
+        subscription = Subscription(self, subscribe_request(group, topic, expression, credit=credit, settings=more))
         try:
             await self._subscribe(subscription, is_new=True)
         except BaseException:  # boundary: a caller that is cancelled never sees the subscription and can't end it.
@@ -231,11 +233,13 @@ class StreamClient:
         if subscription.name is None:
             return
         if not self._acks:
-            self._tasks.spawn(self._send_acks_soon())
+            self._tasks.spawn(self.flush(soon=True))
         self._acks.setdefault(subscription.name, []).extend(receipts)
 
-    async def flush(self) -> None:
-        """Send the waiting acks. For `Subscription`."""
+    async def flush(self, *, soon: bool = False) -> None:
+        """Send the waiting acks; with `soon`, in the next turn of the loop. For `Subscription`."""
+        if soon:
+            await asyncio.sleep(0)
         acks, self._acks = self._acks, {}
         for name, receipts in acks.items():
             await self._send_if_connected({"type": "ack", "subscription": name, "receipts": receipts})
@@ -391,10 +395,6 @@ class StreamClient:
         """Send a frame. Without a connection this does nothing, because the gateway has dropped its subscriptions."""
         with contextlib.suppress(GantryConnectionError):
             await self._send(frame)
-
-    async def _send_acks_soon(self) -> None:
-        await asyncio.sleep(0)
-        await self.flush()
 
     def _task_failed(self, error: BaseException) -> None:
         self._end(error if isinstance(error, GantryError) else GantryProtocolError(f"the stream failed: {error!r}"))

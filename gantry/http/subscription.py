@@ -37,22 +37,15 @@ class Connection(Protocol):
 def subscribe_request(
     group: str,
     topic: str,
-    *,
     wanted: str | Mapping[str, str],
-    start: str | None,
+    *,
     credit: Mapping[str, int | None],
-    batch: int | None,
-    order: str,
+    settings: Mapping[str, object],
 ) -> dict[str, Any]:
     """Return a subscribe frame without its id. Values that are None are left to the gateway's defaults."""
     request: dict[str, Any] = {"type": "subscribe", "group": group, "topic": topic, "filter": wanted}
-    if start is not None:
-        request["from"] = start
     request["credit"] = {name: value for name, value in credit.items() if value is not None}
-    if batch is not None:
-        request["batch"] = batch
-    if order != "concurrent":
-        request["order"] = order
+    request |= {name: value for name, value in settings.items() if value is not None}
     return request
 
 
@@ -161,11 +154,16 @@ class Subscription:
             self._connection.queue_acks(self, receipts)
 
     async def nack(self, returned: Batch | Iterable[Message], *, delay: str | None = None) -> None:
-        """Return messages of an orderly subscription: their queues wait, and then these messages come again.
+        """Return messages that could not be processed. They come again, and after the last attempt are dead letters.
+
+        Their broker delivers them again after the delay, perhaps to another member of the group. They come with their
+        first topic, a higher `reconsume_times`, and a new receipt. If several subscriptions of the stream have the
+        group, the first one gets them; look at `topic`. An orderly subscription gets them again itself: their queues
+        wait for the delay.
 
         Args:
             returned: At most 1,000 messages, or a batch; one of an earlier connection is ignored, as by `ack`.
-            delay: Time for which the queues wait, such as `500ms` or `30s`. None: the gateway's default.
+            delay: Time until then, such as `500ms` or `30s`. None: by the group's retry policy; orderly: 1 s.
 
         Raises:
             GantryProblem: The gateway refused.

@@ -1,6 +1,7 @@
 """The delay levels: level n means a delay of the n-th length in the list."""
 
 import re
+from collections.abc import Sequence
 
 LEVEL_MAX = 2**31 - 1
 """The largest number that RocketMQ reads as a level. Levels beyond the end of the list have the last length."""
@@ -35,3 +36,16 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
 
 
 DELAY_LEVELS_MS = parse_delay_levels(DEFAULT_DELAY_LEVELS)
+
+
+def level_of_delay(delay_ms: int, delays_ms: Sequence[int]) -> int:
+    """Return the level whose delay is closest to `delay_ms` and not shorter; the longest one if all are shorter.
+
+    Args:
+        delay_ms: The wanted delay.
+        delays_ms: The lengths of the levels, from level 1 on.
+    """
+    long_enough = [(length, level) for level, length in enumerate(delays_ms, 1) if length >= delay_ms]
+    if long_enough:
+        return min(long_enough)[1]
+    return max((length, level) for level, length in enumerate(delays_ms, 1))[1]

@@ -31,6 +31,7 @@ def record(
     store_host: Address = STORE_HOST,
     compression: Compression | None = None,
     whole_record_crc: bool = True,
+    reconsume_times: int = 0,
 ) -> bytes:
     """Return one record; its physical offset is a thousand times its queue offset.
 
@@ -48,7 +49,7 @@ def record(
     return encode_record(
         queue_id=queue_id, flag=0, queue_offset=offset, physical_offset=offset * 1000, sys_flag=sys_flag,
         born_at_ms=BORN_AT_MS, born_host=pack_host(born_host), stored_at_ms=STORED_AT_MS,
-        store_host=pack_host(store_host), reconsume_times=0, prepared_transaction_offset=0, body=body,
+        store_host=pack_host(store_host), reconsume_times=reconsume_times, prepared_transaction_offset=0, body=body,
         topic=topic.encode(), properties=encode_properties(all_properties), whole_record_crc=whole_record_crc,
     )  # fmt: skip
 

@@ -11,6 +11,7 @@ from gantry.client.engine import ClientEngine
 from gantry.client.errors import BrokerError, BrokerUnavailableError, NoAnswerError, NoRouteError
 from gantry.client.producer import Producer
 from gantry.client.sendrequest import EncodedSend, encode_message_properties
+from gantry.model.delaylevel import DELAY_LEVELS_MS, level_of_delay
 from gantry.model.message import Message, MessageQueue, StoredMessage
 from gantry.model.names import CLIENT_INNER_PRODUCER_GROUP, retry_topic
 from gantry.model.propertyname import PropertyName
@@ -21,6 +22,8 @@ from gantry.remoting.headers import ConsumerSendMsgBackHeader
 FAILURES_MAX = 16
 """Number of retries of a message, if the consumer does not choose another one."""
 TIMEOUT_MS = 5_000
+DEAD = -1
+"""The level that makes a dead letter of a message."""
 FIRST_LEVEL = 3
 """Delay level after the first failure; each further failure takes the next level."""
 
@@ -33,26 +36,33 @@ class SendBack:
     Args:
         engine: The client engine.
         group: The consumer group.
-        failures_max: Number of retries of a message before it becomes a dead letter.
+        failures_max: Number of retries of a message before it becomes a dead letter; None for that of the group.
 
     Concurrency: the event loop's thread, any number of calls at once.
     """
 
-    def __init__(self, engine: ClientEngine, group: str, *, failures_max: int = FAILURES_MAX) -> None:
+    def __init__(self, engine: ClientEngine, group: str, *, failures_max: int | None = FAILURES_MAX) -> None:
         self._engine = engine
         self._group = group
         self._failures_max = failures_max
         self._producer = Producer(engine, CLIENT_INNER_PRODUCER_GROUP)
 
     async def send_back(
-        self, message: StoredMessage, broker_name: str, *, delay_level: int = 0, timeout_ms: int = TIMEOUT_MS
+        self,
+        message: StoredMessage,
+        broker_name: str,
+        *,
+        delay_level: int = 0,
+        delay_ms: int | None = None,
+        timeout_ms: int = TIMEOUT_MS,
     ) -> None:
         """Give a message back. On return, a broker has stored it for its next delivery, or as a dead letter.
 
         Args:
             message: The message as it was pulled.
             broker_name: Broker set from which it was pulled.
-            delay_level: Level of the delay; 0: the broker decides; -1: make a dead letter of the message at once.
+            delay_level: Level of the delay; 0: the broker decides; DEAD: make a dead letter of the message at once.
+            delay_ms: The delay instead of a level. A broker that is not Gantry's takes the next longer level.
             timeout_ms: Time-out for the request, and for the message that the client sends instead.
 
         Raises:
@@ -60,6 +70,8 @@ class SendBack:
             InvalidArgumentError: The message has too many properties for a retry.
             NotStartedError: The engine does not run.
         """
+        if delay_ms is not None:
+            delay_level = level_of_delay(delay_ms, DELAY_LEVELS_MS)
         header = ConsumerSendMsgBackHeader(
             offset=message.physical_offset,
             group=self._group,
@@ -68,6 +80,7 @@ class SendBack:
             origin_topic=message.topic,
             unit_mode=False,
             max_reconsume_times=self._failures_max,
+            gantry_delay_ms=delay_ms,
         )
         queue = MessageQueue(message.topic, broker_name, message.queue_id)
         try:
@@ -80,13 +93,14 @@ class SendBack:
         """Return the message that goes to the retry topic."""
         failures = message.reconsume_times + 1
         # A broker makes a dead letter of a message that failed more often than the limit.
-        failures_max = 0 if delay_level < 0 else self._failures_max
+        failures_max = 0 if delay_level == DEAD else self._failures_max
         properties = dict(message.properties)
         properties.pop(PropertyName.TRAN_MSG, None)
         properties.setdefault(PropertyName.RETRY_TOPIC, message.topic)
         properties.setdefault(PropertyName.ORIGIN_MESSAGE_ID, message.message_id)
         properties[PropertyName.RECONSUME_TIME] = str(failures)
-        properties[PropertyName.MAX_RECONSUME_TIMES] = str(failures_max)
+        if failures_max is not None:
+            properties[PropertyName.MAX_RECONSUME_TIMES] = str(failures_max)
         properties[PropertyName.DELAY] = str(delay_level if delay_level > 0 else FIRST_LEVEL + message.reconsume_times)
         topic = retry_topic(self._group)
         message_id = properties.get(PropertyName.UNIQ_KEY)

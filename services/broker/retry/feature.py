@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from gantry.model import names
+from gantry.model.delaylevel import level_of_delay
 from gantry.model.group import SubscriptionGroup
 from gantry.model.propertyname import PropertyName
 from gantry.remoting.aio import Handler
 from services.broker.assembly import Broker
 from services.broker.delay.feature import DelayLevels
 from services.broker.newmessage import NewMessage, SendHook, TopicNeededError
-from services.broker.retry.ladder import FIRST_LEVEL, failures_max, level_of_delay, retry_delay_ms
+from services.broker.retry.ladder import FIRST_LEVEL, failures_max, retry_delay_ms
 from services.broker.retry.sendback import SendBackProcessor
 from services.broker.retry.topics import RetryTopics, dlq_topic_of
 

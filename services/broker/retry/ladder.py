@@ -6,7 +6,7 @@ A message that has failed n times before is delivered again after the delay of l
 Source: RocketMQ 5.3 AbstractSendMessageProcessor.consumerSendMsgBack.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from gantry.model.group import SubscriptionGroup
@@ -37,16 +37,3 @@ def retry_delay_ms(policy: Mapping[str, Any], failures: int) -> int | None:
     """
     delays = read_retry_policy(policy)
     return None if delays is None else delays.delay_ms(max(0, failures)) or None
-
-
-def level_of_delay(delay_ms: int, delays_ms: Sequence[int]) -> int:
-    """Return the level whose delay is closest to `delay_ms` and not shorter; the longest one if all are shorter.
-
-    Args:
-        delay_ms: The wanted delay.
-        delays_ms: The lengths of the levels, from level 1 on.
-    """
-    long_enough = [(length, level) for level, length in enumerate(delays_ms, 1) if length >= delay_ms]
-    if long_enough:
-        return min(long_enough)[1]
-    return max((length, level) for level, length in enumerate(delays_ms, 1))[1]

@@ -5,12 +5,14 @@ from typing import Any
 
 from msgspec import UNSET
 
+from gantry.model.message import MessageQueue
 from services.gateway.errors import CORRUPT_RECORD, RECEIPT_GONE, ProblemError, invalid
 from services.gateway.ws.effects import FrameId, Send
 from services.gateway.ws.feed import Damage
 from services.gateway.ws.frames import Codec
 from services.gateway.ws.limits import PING_MS, StreamLimits
-from services.gateway.ws.subscription import GONE, Subscription
+from services.gateway.ws.receipts import GONE
+from services.gateway.ws.subscription import Subscription
 
 # Characters of a client's text that an error repeats.
 ECHOED_MAX = 80
@@ -44,8 +46,9 @@ class Answers:
         return self._send(frame, frame_id)
 
     def assigned(self, subscription: Subscription) -> Send:
-        """Return the frame with all queues that the connection has now."""
-        feeds = sorted(subscription.feeds.values(), key=lambda feed: feed.queue)
+        """Return the frame with all queues of the topic that the connection has now."""
+        feeds = [feed for feed in subscription.feeds.values() if feed.queue.topic == subscription.topic]
+        feeds.sort(key=lambda feed: feed.queue)
         queues = [
             {
                 "broker": feed.queue.broker_name,
@@ -56,7 +59,17 @@ class Answers:
         ]
         return self._send({"type": "assigned", "subscription": subscription.name, "queues": queues})
 
-    def state(self, subscription: Subscription, reason: str, frame_id: FrameId = UNSET) -> Send:
+    def poison(self, subscription: Subscription, queue: MessageQueue, offset: int, failures: int) -> Send:
+        """Return the frame that names a message that holds up its queue."""
+        place = {
+            "broker": queue.broker_name,
+            "queue_id": queue.queue_id,
+            "queue_offset": self._codec.offset(offset),
+            "failures": failures,
+        }
+        return self.state(subscription, "poison", poison=place)
+
+    def state(self, subscription: Subscription, reason: str, frame_id: FrameId = UNSET, **more: Any) -> Send:
         """Return the frame with the messages in flight and the remaining credit."""
         credit = {"messages": max(0, subscription.credit_messages), "bytes": max(0, subscription.credit_bytes)}
         frame = {
@@ -65,6 +78,7 @@ class Answers:
             "in_flight": subscription.in_flight,
             "credit": credit,
             "reason": reason,
+            **more,
         }
         return self._send(frame, frame_id)
 
@@ -92,7 +106,7 @@ class Answers:
         """Return the error of one rejected receipt, with the reason."""
         echoed = receipt[:ECHOED_MAX]
         if refusal == GONE:
-            detail = f"receipts: {echoed!r} is not in flight here: acked already, of another session or subscription, or its queue has moved"
+            detail = f"receipts: {echoed!r} is not in flight here: acked or returned already, of another session or subscription, or its queue has moved"
             problem = ProblemError(RECEIPT_GONE, detail, field="/receipts")
         else:
             problem = invalid("/receipts", echoed, "is not a receipt")

@@ -55,7 +55,8 @@ class CommitTasks:
     Concurrency: one event loop.
     """
 
-    def __init__(self, session: Session, tasks: TaskSet, memberships: Mapping[str, Membership]) -> None:
+    def __init__(self, session: Session, tasks: TaskSet, memberships: Mapping[tuple[str, str], Membership]) -> None:
+        """Make it; `memberships` are by names of the subscription and the topic."""
         self._session = session
         self._tasks = tasks
         self._memberships = memberships
@@ -79,9 +80,9 @@ class CommitTasks:
 
     def _due(self) -> list[Commit]:
         return [
-            Commit(self._memberships[subscription.name], feed.queue, offset, feed)
+            Commit(membership, feed.queue, offset, feed)
             for subscription, feed, offset in self._session.commits()
-            if subscription.name in self._memberships
+            if (membership := self._memberships.get((subscription.name, feed.queue.topic))) is not None
         ]
 
     async def _write(self, commits: Iterable[Commit]) -> None:

@@ -14,18 +14,14 @@ import functools
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Final
 
-from gantry.client.errors import ClientError
-from gantry.model.errors import InvalidValueError
-from gantry.model.message import MessageQueue
 from gantry.runtime.clock import Clock
 from gantry.runtime.rng import Rng
 from gantry.runtime.tasks import TaskSet
 from gantry.runtime.telemetry import logger
-from services.gateway.errors import ProblemError, problem_of
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.quotas import Quota
 from services.gateway.turns import Turn
-from services.gateway.ws.committing import Commit, CommitTasks, drain
+from services.gateway.ws.committing import CommitTasks
 from services.gateway.ws.effects import (
     IDENTITY,
     INTERNAL_ERROR,
@@ -34,20 +30,24 @@ from services.gateway.ws.effects import (
     Close,
     Effect,
     Join,
+    JoinRetries,
     Leave,
+    Poisoned,
     Publish,
+    Return,
     Send,
     Wake,
     WakeFeed,
 )
 from services.gateway.ws.inbound import Charge
 from services.gateway.ws.limits import StreamLimits
+from services.gateway.ws.memberships import Members, MembershipTasks
 from services.gateway.ws.outbox import Outbox
-from services.gateway.ws.ports import Consumers, FrameReading, Keys, Membership, Publisher
+from services.gateway.ws.ports import Consumers, FrameReading, Keys, Publisher
 from services.gateway.ws.publishing import PublishTasks
 from services.gateway.ws.pulling import PullTasks
+from services.gateway.ws.returning import ReturnTasks
 from services.gateway.ws.session import Session
-from services.gateway.ws.subscription import Subscription
 
 log = logger("gateway.ws")
 
@@ -59,7 +59,6 @@ GOODBYE_TIMEOUT_S: Final = 2.0
 # member by itself.
 COMMIT_TIMEOUT_S: Final = 3.0
 LEAVE_TIMEOUT_S: Final = 5.0
-CONSUME_TIMEOUT_MS: Final = 15 * 60_000
 
 # A client with a backlog that takes fewer bytes than this between two ticks of the keeper is slow.
 FAST_BYTES_PER_TICK: Final = 1024 * 1024
@@ -104,7 +103,6 @@ class StreamConnection:
         self._receive = receive
         self._send = send
         self._abort = abort
-        self._consumers = consumers
         self._keys = keys
         self._key_id = key_id
         self._limits = limits
@@ -116,19 +114,24 @@ class StreamConnection:
         self._outbox = Outbox(
             self._write, taken=taken, count=count, monotonic_ms=clock.monotonic_ms, on_room=self._has_room
         )
-        self._memberships: dict[str, Membership] = {}
-        self._committing = CommitTasks(session, self._tasks, self._memberships)
+        members: Members = {}
+        self._committing = CommitTasks(session, self._tasks, members)
+        self._memberships = MembershipTasks(
+            session, self._tasks, consumers, members, committing=self._committing, apply=self._apply, rng=rng
+        )
+        self._returning = ReturnTasks(session, self._tasks, self._memberships, apply=self._apply, metrics=metrics)
         self._pulling = PullTasks(
             session,
             self._tasks,
             apply=self._apply,
-            membership_of=self._membership_of,
+            membership_of=self._memberships.of,
             waiting=waiting,
             turn=turn,
             key_id=key_id,
             clock=clock,
             rng=rng,
         )
+        self._memberships.use(self._pulling)
         self._publishing = PublishTasks(
             session,
             self._tasks,
@@ -141,8 +144,6 @@ class StreamConnection:
             limits=limits,
             is_text=is_text,
         )
-        self._group_changes = asyncio.Lock()  # The lock keeps the frames of joins and leaves in order.
-        self._leaving: set[asyncio.Task[None]] = set()
         self._reader: asyncio.Task[None] | None = None
         self._is_over = False
 
@@ -181,13 +182,15 @@ class StreamConnection:
     def _carry_out(self, effect: Effect) -> None:
         if isinstance(effect, (Wake, WakeFeed)):
             self._pulling.wake(effect)
-        elif isinstance(effect, Join):
-            self._tasks.spawn(self._join(effect))
+        elif isinstance(effect, (Join, JoinRetries)):
+            self._memberships.begin(effect)
         elif isinstance(effect, Leave):
             self._pulling.stop_all(effect.subscription)
-            leaving = self._tasks.spawn(self._leave(effect))
-            self._leaving.add(leaving)
-            leaving.add_done_callback(self._leaving.discard)
+            self._memberships.begin(effect)
+        elif isinstance(effect, Return):
+            self._returning.begin(effect)
+        elif isinstance(effect, Poisoned):
+            self._returning.report(effect)
         elif isinstance(effect, Publish):
             self._publishing.begin(effect)
         elif isinstance(effect, Close):
@@ -207,11 +210,12 @@ class StreamConnection:
             while session.is_acking:
                 await asyncio.sleep(0)
                 self._apply(session.continue_ack())
-            # No further frames are read from a client that does not read its answers, or that publishes faster than
-            # brokers accept.
-            while self._outbox.is_full or not self._publishing.has_room:
+            # No further frames are read from a client that does not read its answers, or that publishes or returns
+            # messages faster than brokers accept.
+            while self._outbox.is_full or not self._publishing.has_room or not self._returning.has_room:
                 await self._outbox.wait_for_room()
                 await self._publishing.wait_for_room()
+                await self._returning.wait_for_room()
 
     def _take(self, event: Event, now_ms: int) -> bool:
         """Process an event from the peer; return whether more may follow."""
@@ -249,79 +253,6 @@ class StreamConnection:
         except OSError:
             return  # The peer has disconnected, so the goodbye cannot be sent.
 
-    async def _join(self, join: Join) -> None:
-        subscription, session = join.subscription, self.session
-        opened = False
-
-        async def changed(
-            added: Iterable[tuple[MessageQueue, int]], removed: Iterable[MessageQueue], *, skipped: int = 0
-        ) -> None:
-            nonlocal opened
-            if not opened:
-                opened = True
-                self._apply(session.joined(subscription, join.frame_id, skipped=skipped))
-            removed = list(removed)
-            if subscription.is_orderly:
-                await drain([feed for feed in map(subscription.feeds.get, removed) if feed is not None])
-            await self._assign(subscription, list(added), removed)
-
-        def reset(queue: MessageQueue, offset: int) -> None:
-            feed = subscription.feeds.get(queue)
-            if feed is not None and not self._is_over:
-                self._apply(session.moved(subscription, feed, offset))
-
-        async with self._group_changes:
-            if subscription.name not in session.subscriptions or session.is_closed:
-                return
-            subscription.trace = self._consumers.trace(subscription.group)
-            try:
-                membership = await self._consumers.join(
-                    session.client_id,
-                    subscription.group,
-                    subscription.data,
-                    start=join.start,
-                    start_at_ms=join.start_at_ms,
-                    may_make=join.may_make,
-                    is_orderly=subscription.is_orderly,
-                    on_change=changed,
-                    on_reset=reset,
-                )
-            except (ClientError, ProblemError, InvalidValueError) as error:
-                self._apply(session.join_failed(subscription, join.frame_id, problem_of(error)))
-                return
-            self._memberships[subscription.name] = membership
-
-    async def _leave(self, leave: Leave) -> None:
-        async with self._group_changes:
-            membership = self._memberships.get(leave.subscription.name)
-            if membership is None:
-                return
-            await self._committing.commit(Commit(membership, queue, offset) for queue, offset in leave.commits)
-            await membership.leave()
-            del self._memberships[leave.subscription.name]
-
-    async def _assign(
-        self, subscription: Subscription, added: list[tuple[MessageQueue, int]], removed: list[MessageQueue]
-    ) -> None:
-        if self._is_over:
-            return
-        membership = self._memberships.get(subscription.name)
-        self._pulling.stop(subscription, removed)
-        if membership is not None:
-            going = [feed for feed in map(subscription.feeds.get, removed) if feed is not None]
-            await self._committing.commit(Commit(membership, feed.queue, 0, feed) for feed in going)
-        self._apply(self.session.assigned(subscription, added, removed))
-        for queue, _ in added:
-            feed = subscription.feeds.get(queue)
-            if feed is not None:
-                self._pulling.start(subscription, feed)
-
-    async def _membership_of(self, subscription: Subscription) -> Membership:
-        if subscription.name not in self._memberships:
-            async with self._group_changes:
-                pass  # Queues are assigned before `join` has returned.
-        return self._memberships[subscription.name]
-
     async def _keep(self) -> None:
         checked_at_ms = self._clock.monotonic_ms()
         while True:
@@ -348,7 +279,7 @@ class StreamConnection:
                     return
             self._apply(
                 self.session.tick(
-                    overdue_before_ms=lambda each, now=now_ms: now - self._timeout_ms(each),  # type: ignore[misc]
+                    overdue_before_ms=lambda each, now=now_ms: now - self._memberships.timeout_ms(each),  # type: ignore[misc]
                     now_ms=now_ms,
                 )
             )
@@ -365,23 +296,18 @@ class StreamConnection:
         self._metrics.refused_connection(reason)
         self.close(code, late, retry=True)
 
-    def _timeout_ms(self, subscription: Subscription) -> int:
-        membership = self._memberships.get(subscription.name)
-        return CONSUME_TIMEOUT_MS if membership is None else membership.consume_timeout_ms
-
     async def _end(self) -> None:
         self.session.end()
         self._metrics.count("stream_messages", self.session.take_pushed())
         try:
-            if self._leaving:
-                await asyncio.wait(self._leaving, timeout=LEAVE_TIMEOUT_S)
+            await self._memberships.wait_until_left(LEAVE_TIMEOUT_S)
             await self._tasks.cancel()
             # Each step has its own time-out: a broker that hangs must not keep the stream in its groups for ever.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(COMMIT_TIMEOUT_S):
                     await self._committing.commit_all()
             async with asyncio.timeout(LEAVE_TIMEOUT_S):
-                await asyncio.gather(*(membership.leave() for membership in self._memberships.values()))
+                await self._memberships.leave_all()
         except TimeoutError:
             log.warning("groups were left without notice to their brokers", session=self.session.name)
         finally:
@@ -389,8 +315,9 @@ class StreamConnection:
             self._pulling.forget()
             self._is_over = True
             # These objects hold callbacks to this one; the cycles would otherwise wait for the garbage collector.
-            self._memberships.clear()
+            self._memberships.end()
             del self._outbox, self._pulling, self._publishing, self._committing, self._tasks, self._reader
+            del self._memberships, self._returning
 
     def _task_failed(self, error: BaseException) -> None:
         log.error("a task of a stream failed", session=self.session.name, error=repr(error), exc_info=error)

@@ -1,24 +1,29 @@
 """Streams as consumers of groups: each subscription is a member of its group, over the gateway's one client engine."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 
-from gantry.client.consumer.pull import PullConsumer, PullStatus
+from gantry.client.consumer.pull import PullConsumer, PullResult, PullStatus
 from gantry.client.consumer.rebalance import GroupMember
+from gantry.client.consumer.sendback import DEAD, SendBack
 from gantry.client.consumer.starts import Assignment, StartPosition
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import ClientError
 from gantry.client.tracer import Tracer
+from gantry.model.errors import RecordError
 from gantry.model.group import ConsumeFromWhere, SubscriptionData
-from gantry.model.message import MessageQueue
-from services.gateway.errors import UNKNOWN_GROUP, ProblemError
+from gantry.model.message import MessageQueue, StoredMessage
+from services.gateway.errors import CORRUPT_RECORD, UNKNOWN_GROUP, ProblemError
 from services.gateway.ws.ports import OnChange, OnReset, Pulled
 from services.gateway.ws.tracing import DeliveryTrace
 
 # The time that brokers may hold a pull of a push consumer: RocketMQ's brokerSuspendMaxTimeMillis.
 SUSPEND_MS: Final = 15_000
+# Messages that a subscription sends back at the same time.
+SENT_BACK_AT_ONCE: Final = 16
 
 TimeoutOf = Callable[[str], Awaitable[int | None]]
 """Returns a group's consume time-out in ms; None if no broker has the group. Raises ClientError, ProblemError."""
@@ -56,6 +61,7 @@ class GroupConsumers:
         start_at_ms: int | None,
         may_make: bool,
         is_orderly: bool,
+        failures_max: int | None,
         on_change: OnChange,
         on_reset: OnReset,
     ) -> "GroupMembership":
@@ -95,7 +101,8 @@ class GroupConsumers:
         )
         async with self._explained(data.topic):
             await member.start()
-        return GroupMembership(member, consumer, data, timeout_ms)
+        back = SendBack(self._engine, group, failures_max=failures_max)
+        return GroupMembership(member, consumer, data, back, consume_timeout_ms=timeout_ms)
 
 
 def _group_hint(group: str) -> str:
@@ -114,9 +121,16 @@ class GroupMembership:
     """A stream's membership in a group, for one topic."""
 
     def __init__(
-        self, member: GroupMember, consumer: PullConsumer, data: SubscriptionData, consume_timeout_ms: int
+        self,
+        member: GroupMember,
+        consumer: PullConsumer,
+        data: SubscriptionData,
+        back: SendBack,
+        *,
+        consume_timeout_ms: int,
     ) -> None:
         self.consume_timeout_ms = consume_timeout_ms
+        self._back = back
         self._member = member
         self._consumer = consumer
         self._data = data
@@ -152,9 +166,62 @@ class GroupMembership:
         """Commit the group's offset. Raises ClientError."""
         await self._member.commit(queue, offset)
 
+    async def send_back(
+        self, queue: MessageQueue, offsets: Sequence[int], *, delay_ms: int | None, is_dead: bool
+    ) -> Mapping[int, ClientError | ProblemError]:
+        """Send messages back; return those that no broker took. A message that is no longer stored counts as taken."""
+        failed: dict[int, ClientError | ProblemError] = {}
+        left = deque(sorted(offsets))
+        while left:
+            try:
+                found = await self._consumer.pull(queue, left[0], max_messages=left[-1] - left[0] + 1)
+            except ClientError as error:
+                failed.update(dict.fromkeys(left, error))
+                break
+            messages, damage = _read_some(found, left)
+            for first in range(0, len(messages), SENT_BACK_AT_ONCE):
+                part = messages[first : first + SENT_BACK_AT_ONCE]
+                sent = await asyncio.gather(*(self._give_back(queue, one, delay_ms, is_dead) for one in part))
+                failed.update({one.queue_offset: error for one, error in zip(part, sent, strict=True) if error})
+            while left and left[0] < found.next_offset and (damage is None or left[0] < damage):
+                left.popleft()
+            if left and left[0] == damage:
+                failed[left.popleft()] = ProblemError(
+                    CORRUPT_RECORD, f"{queue}, offset {damage}: the record is damaged"
+                )
+            elif left and left[0] >= found.next_offset and not messages:
+                left.popleft()  # The queue ends before it.
+        return failed
+
+    async def _give_back(
+        self, queue: MessageQueue, message: StoredMessage, delay_ms: int | None, is_dead: bool
+    ) -> ClientError | None:
+        try:
+            if is_dead:
+                await self._back.send_back(message, queue.broker_name, delay_level=DEAD)
+            else:
+                await self._back.send_back(message, queue.broker_name, delay_ms=delay_ms)
+        except ClientError as error:
+            return error
+        return None
+
     async def leave(self) -> None:
         """Give all queues back. A broker that cannot be told notices the end of the member by itself."""
         try:
             await self._member.close()
         except ClientError:
             return
+
+
+def _read_some(found: PullResult, wanted: Collection[int]) -> tuple[list[StoredMessage], int | None]:
+    """Return the wanted messages of a pull, and the first wanted offset at or behind a damaged record, or None."""
+    messages: list[StoredMessage] = []
+    next_offset = 0
+    try:
+        for message in found.messages():
+            next_offset = message.queue_offset + 1
+            if message.queue_offset in wanted:
+                messages.append(message)
+    except RecordError:
+        return messages, next((offset for offset in wanted if offset >= next_offset), None)
+    return messages, None

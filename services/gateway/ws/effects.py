@@ -2,6 +2,9 @@
 
 Send            one frame
 Join, Leave     become, or cease to be, a consumer of (group, topic)
+JoinRetries     become a consumer of the group's retry topic, too
+Return          send messages back to their brokers
+Poisoned        report a message that holds up its queue
 Publish         send messages to brokers
 Wake            feeds of the subscription may have something to pull now
 WakeFeed        one feed that waited for room may pull now
@@ -13,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 import msgspec
-from msgspec import UnsetType
+from msgspec import UNSET, UnsetType
 
 from gantry.model.group import ConsumeFromWhere
 from gantry.model.message import MessageQueue
@@ -49,6 +52,58 @@ class Join:
     start_at_ms: int | None
     may_make: bool
     frame_id: FrameId
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRetries:
+    """Deliver the group's messages that come back, for this subscription."""
+
+    subscription: Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnedPart:
+    """Messages of one queue to send back; `token` is the feed's token at that time."""
+
+    feed: Feed
+    token: str
+    offsets: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """Send messages back to their brokers.
+
+    Attributes:
+        parts: The messages, by queue.
+        delay_ms: Delay of the next delivery; None for that of the group.
+        is_dead: Whether they become dead letters at once.
+        is_overdue: Whether they were not acknowledged in time.
+        frame_id: Id of the frame to answer.
+    """
+
+    subscription: Subscription
+    parts: Sequence[ReturnedPart]
+    delay_ms: int | None = None
+    is_dead: bool = False
+    is_overdue: bool = False
+    frame_id: FrameId = UNSET
+
+    @property
+    def count(self) -> int:
+        """Return the number of messages."""
+        return sum(len(part.offsets) for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Poisoned:
+    """Report a message of an orderly subscription that failed again; `is_dead` is whether it becomes a dead letter."""
+
+    subscription: Subscription
+    queue: MessageQueue
+    offset: int
+    failures: int
+    is_dead: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +147,7 @@ class Close:
     reason: str
 
 
-Effect = Send | Join | Leave | Publish | Wake | WakeFeed | Close
+Effect = Send | Join | JoinRetries | Leave | Return | Poisoned | Publish | Wake | WakeFeed | Close
 
 
 class Rights(Protocol):

@@ -27,7 +27,8 @@ from services.gateway.ws.effects import SERVICE_RESTART
 from services.gateway.ws.frames import Codec
 from services.gateway.ws.inbound import Inbound
 from services.gateway.ws.limits import StreamLimits
-from services.gateway.ws.messagewriter import JsonMessageWriter, MessageWriter, MsgpackMessageWriter, PropertyCache
+from services.gateway.ws.messagecodings import JsonMessageWriter, MsgpackMessageWriter
+from services.gateway.ws.messagewriter import MessageWriter, PropertyCache
 from services.gateway.ws.ports import Consumers, Publisher
 from services.gateway.ws.session import Session
 

@@ -1,6 +1,7 @@
 """One queue that is assigned to a stream: its next pull, its held records, and its messages in flight. Pure."""
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gantry.model.message import MessageQueue
@@ -58,6 +59,9 @@ class Feed:
         expected_bytes: Part of the session's allowance that the pull in flight takes.
         resume_at_ms: Monotonic time at which the messages in flight are sent again, because the client has returned one;
             None if it has not.
+        failures: For queue offsets in flight, the number of times that the client has returned the message. Only an
+            orderly subscription counts; elsewhere the broker does.
+        returning: Queue offsets in flight that are being sent back to the broker.
         is_draining: Whether the queue is about to move, so that nothing more is sent.
         is_behind: Whether the broker has, or may have, messages from `next_offset` on.
         is_dropped: Whether the queue has moved to another instance; then none of its messages may be sent, acknowledged
@@ -65,8 +69,8 @@ class Feed:
     """
 
     __slots__ = (
-        "committed", "expected_bytes", "facts", "held", "is_behind", "is_draining", "is_dropped", "is_waiting",
-        "next_offset", "queue", "resend_from", "resending", "resume_at_ms", "token", "window",
+        "committed", "expected_bytes", "facts", "failures", "held", "is_behind", "is_draining", "is_dropped",
+        "is_waiting", "next_offset", "queue", "resend_from", "resending", "resume_at_ms", "returning", "token", "window",
     )  # fmt: skip
 
     def __init__(self, token: str, queue: MessageQueue, next_offset: int, facts: QueueFacts) -> None:
@@ -84,15 +88,33 @@ class Feed:
         self.resending: Batch | None = None
         self.resend_from = 0
         self.resume_at_ms: int | None = None
+        self.failures: dict[int, int] = {}
+        self.returning: set[int] = set()
         self.is_draining = False
 
     def restart_at(self, offset: int) -> WindowRelease:
         """Continue at another offset, because the broker does not have the requested one; return what was in flight."""
         self.is_behind = True
         self.resending = self.resume_at_ms = None
+        self.failures.clear()
+        self.returning.clear()
         gone = self.window.clear(offset)
         self.next_offset = offset
         return gone
+
+    def find_overdue(self, *, sent_until_ms: int, now_ms: int) -> Sequence[int]:
+        """Return the offsets of a batch that was sent at this time or earlier, and give it more time; both monotonic."""
+        batch = self.window.find_overdue(sent_until_ms=sent_until_ms)
+        if batch is None:
+            return ()
+        batch.sent_at_ms = now_ms
+        return [offset for offset in batch.unsettled() if offset not in self.returning]
+
+    def resend(self, offset: int) -> None:
+        """Send the batch of an offset again, unless it is settled or another one is being sent again."""
+        if self.resending is None:
+            self.resending = self.window.batch_of(offset)
+            self.resend_from = self.resending.first if self.resending else 0
 
     def to_commit(self) -> int | None:
         """Return the offset to commit for the group, or None if it is committed already."""

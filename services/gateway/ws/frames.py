@@ -29,6 +29,7 @@ from services.gateway.schemas.reading import (
 from services.gateway.ws.limits import DEFAULT_BATCH, DEFAULT_CREDIT_BYTES, DEFAULT_CREDIT_MESSAGES
 
 INT64_MAX: Final = 2**63 - 1
+FAILURES_MAX: Final = 65_535
 
 FrameId = Annotated[str, Meta(min_length=1, max_length=128)] | Annotated[int, Meta(ge=-INT64_MAX, le=INT64_MAX)]
 Name = Annotated[str, Meta(min_length=1, max_length=255)]
@@ -70,6 +71,7 @@ class Subscribe(ClientFrame, frozen=True, tag="subscribe", rename={"start": "fro
     start: Annotated[str, Meta(max_length=64)] | UnsetType = UNSET
     credit: Credit = Credit()
     batch: Annotated[int, Meta(ge=1)] = DEFAULT_BATCH
+    max_reconsume_times: Annotated[int, Meta(ge=0, le=FAILURES_MAX)] | None = None
 
 
 class _SubscriptionFrame(ClientFrame, frozen=True):
@@ -83,7 +85,7 @@ class Ack(_SubscriptionFrame, frozen=True, tag="ack"):
 
 
 class Nack(_SubscriptionFrame, frozen=True, tag="nack"):
-    """Returns messages of an orderly subscription: their queues wait, and then the messages come again."""
+    """Returns messages: they come again later."""
 
     receipts: Annotated[list[str], Meta(min_length=1)]
     delay: str | None = None

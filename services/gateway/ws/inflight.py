@@ -11,6 +11,7 @@ Cost: acks come in any order, ten thousand in one frame, and a window may hold 1
 batches are kept in blocks: a removal moves at most the rest of one block.
 """
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -177,15 +178,20 @@ class Window:
         self.position = position
         return WindowRelease(messages, size_bytes)
 
-    def holds(self, first: int, last: int | None) -> bool:
-        """Return whether a message is in flight, or with `last`, a batch with these ends."""
-        block_index, at = self._find(first)
-        if at < 0:
-            return False
-        batch = self._blocks[block_index].batches[at]
+    def in_flight(self, first: int, last: int | None) -> Sequence[int]:
+        """Return the offset of a message if it is in flight, or with `last`, those of a batch with these ends."""
+        batch = self.batch_of(first)
+        if batch is None:
+            return ()
         if last is not None:
-            return batch.first == first and batch.last == last
-        return first in batch.offsets and (batch.done is None or first not in batch.done)
+            return batch.unsettled() if batch.first == first and batch.last == last else ()
+        is_settled = batch.done is not None and first in batch.done
+        return (first,) if first in batch.offsets and not is_settled else ()
+
+    def batch_of(self, offset: int) -> Batch | None:
+        """Return the batch in flight that may contain an offset, or None."""
+        block_index, at = self._find(offset)
+        return None if at < 0 else self._blocks[block_index].batches[at]
 
     def first_batch(self) -> Batch | None:
         """Return the first batch in flight, or None."""
@@ -230,3 +236,9 @@ class Window:
         if not block.batches:
             del self._blocks[block_index]
             del self._starts[block_index]
+
+
+def compact(offsets: Sequence[int]) -> Sequence[int]:
+    """Return ascending offsets in little memory: nearly always they have no gap."""
+    first, end = offsets[0], offsets[-1] + 1
+    return range(first, end) if end - first == len(offsets) else array("q", offsets)

@@ -1,12 +1,14 @@
 """The parts of the gateway that a stream needs, as protocols, so that tests can replace them."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from gantry.client.errors import ClientError
 from gantry.model.group import ConsumeFromWhere, SubscriptionData
 from gantry.model.message import MessageQueue
 from services.gateway.auth.principal import Principal
+from services.gateway.errors import ProblemError
 from services.gateway.schemas.outgoing import Item
 from services.gateway.turns import Turn
 from services.gateway.usecases.sending.results import BatchReport
@@ -64,6 +66,19 @@ class Membership(Protocol):
         """Commit the group's offset. Raises ClientError."""
         ...
 
+    async def send_back(
+        self, queue: MessageQueue, offsets: Sequence[int], *, delay_ms: int | None, is_dead: bool
+    ) -> Mapping[int, ClientError | ProblemError]:
+        """Send messages back to their broker, which delivers them again later; return those that it did not take.
+
+        Args:
+            queue: The queue.
+            offsets: Offsets of the messages, ascending.
+            delay_ms: Delay of the next delivery; None for that of the group.
+            is_dead: Whether they become dead letters at once.
+        """
+        ...
+
     async def leave(self) -> None:
         """Give all queues back."""
         ...
@@ -86,12 +101,14 @@ class Consumers(Protocol):
         start_at_ms: int | None,
         may_make: bool,
         is_orderly: bool,
+        failures_max: int | None,
         on_change: OnChange,
         on_reset: OnReset,
     ) -> Membership:
         """Join a group as a consumer instance; `on_change` is called at once, and at every later change.
 
-        An orderly instance gets only queues that no other orderly instance has.
+        An orderly instance gets only queues that no other orderly instance has. `failures_max` is the number of retries
+        of a message that is sent back; None for that of the group.
 
         Raises:
             ClientError, ProblemError: The topic does not exist, or the group does not and `may_make` is False, or no

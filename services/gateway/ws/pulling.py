@@ -45,7 +45,7 @@ class PullTasks:
         tasks: TaskSet,
         *,
         apply: Callable[[Iterable[Effect]], None],
-        membership_of: Callable[[Subscription], Awaitable[Membership]],
+        membership_of: Callable[[Subscription, str], Awaitable[Membership]],
         waiting: Quota,
         turn: Turn,
         key_id: str,
@@ -97,7 +97,7 @@ class PullTasks:
 
     async def _pull_all(self, subscription: Subscription, feed: Feed, wake: asyncio.Event) -> None:
         session = self._session
-        membership = await self._membership_of(subscription)
+        membership = await self._membership_of(subscription, feed.queue.topic)
         failures = 0
         while not feed.is_dropped:
             wake.clear()

@@ -9,6 +9,7 @@ no effect of its own.
     assigned (from the group, at every change)  the frame, held messages, Wake
     pulled                                      messages within the credit
     ack, credit, resume, unblock                held messages, Wake
+    nack, tick                                  Return; later `returned` → state
     unsubscribe                                 state, Leave with the offsets to commit
     publish                                     Publish; later `publishes.done` or `publishes.failed`
     an unreadable frame                         goodbye, Close; nothing after that
@@ -24,9 +25,9 @@ from msgspec import UNSET
 from gantry.model.message import MessageQueue
 from services.gateway.errors import CONFLICT, NOT_FOUND, NOT_STORED, TOO_LARGE, ProblemError, problem_of
 from services.gateway.ws import frames
-from services.gateway.ws.acking import AckProgress, suspend
+from services.gateway.ws.acking import AckProgress
 from services.gateway.ws.answers import Answers
-from services.gateway.ws.checks import check_supported, parse_names, parse_start, raise_unsupported, require_room
+from services.gateway.ws.checks import raise_unsupported
 from services.gateway.ws.delivery import Delivery, SharedBytes
 from services.gateway.ws.effects import (
     LIMIT,
@@ -34,8 +35,8 @@ from services.gateway.ws.effects import (
     Close,
     Effect,
     FrameId,
-    Join,
     Leave,
+    Return,
     Rights,
     Send,
     Wake,
@@ -44,7 +45,9 @@ from services.gateway.ws.feed import Damage, Feed, PullOrder
 from services.gateway.ws.frames import Codec, RefusedFrameError, UnreadableFrameError
 from services.gateway.ws.limits import StreamLimits
 from services.gateway.ws.messagewriter import MessageWriter, PropertyCache
+from services.gateway.ws.nacking import Failures, Returns, assign_retries
 from services.gateway.ws.publishes import PendingPublishes
+from services.gateway.ws.subscribing import Subscribing
 from services.gateway.ws.subscription import Subscription
 
 
@@ -82,17 +85,16 @@ class Session:
         self._answers = Answers(name, codec)
         self.delivery = Delivery(self._answers, self.subscriptions, shared, may_send=may_send)
         self.publishes = PendingPublishes(self._answers, rights, limits)
+        self._returns = Returns(self._answers, limits)
         self._codec = codec
-        self._writer = writer
-        self._cache = cache
-        self._rights = rights
+        self._subscribing = Subscribing(
+            self.subscriptions, writer=writer, cache=cache, rights=rights, limits=limits, wall_ms=wall_ms
+        )
         self._limits = limits
-        self._wall_ms = wall_ms
         self._received = 0
         self._frame_bytes = 0
         self._pushed = 0
         self._refused_in_a_row = 0
-        self._subscription_number = 0
         self._feed_number = 0
         self._now_ms = 0
         self._acking: AckProgress | None = None
@@ -161,24 +163,37 @@ class Session:
         if self.is_closed or subscription.name not in self.subscriptions:
             return []
         subscription.is_open = True
-        return [self._answers.subscribed(subscription, frame_id, skipped=skipped)]
+        subscribed = self._answers.subscribed(subscription, frame_id, skipped=skipped)
+        return [subscribed, *assign_retries(self.subscriptions.values(), subscription.group)]
 
     def join_failed(self, subscription: Subscription, frame_id: FrameId, problem: ProblemError) -> list[Effect]:
         """Answer a subscription that could not join its group, and remove it."""
         self.subscriptions.pop(subscription.name, None)
-        return [] if self.is_closed else [self._answers.error(problem, frame_id=frame_id)]
+        error = self._answers.error(problem, frame_id=frame_id)
+        heirs = assign_retries(self.subscriptions.values(), subscription.group)
+        return [] if self.is_closed else [error, *heirs]
 
     def assigned(
         self, subscription: Subscription, added: Iterable[tuple[MessageQueue, int]], removed: Iterable[MessageQueue]
     ) -> list[Effect]:
         """Process queues that the group gave to this connection or took away; the caller has committed the latter."""
-        if self.is_closed or not subscription.is_open:
+        if self.is_closed or not subscription.is_open or subscription.name not in self.subscriptions:
             return []
+        topics = set()
         for queue in removed:
+            topics.add(queue.topic)
             subscription.drop_feed(queue)
         for queue, next_offset in added:
+            topics.add(queue.topic)
             subscription.add_feed(self._next_token(), queue, next_offset)
-        return [self._answers.assigned(subscription), *self._deliver(subscription), Wake(subscription)]
+        told = [self._answers.assigned(subscription)] if not topics or subscription.topic in topics else []
+        return [*told, *self._deliver(subscription), Wake(subscription)]
+
+    def returned(self, order: Return, failures: Failures) -> list[Effect]:
+        """Process the end of a Return; `failures` are the messages that their brokers did not take back."""
+        if self.is_closed or order.subscription.name not in self.subscriptions:
+            return []
+        return self._flow(order.subscription, self._returns.finish(order, failures))
 
     def next_pull(self, subscription: Subscription, feed: Feed) -> PullOrder | None:
         """Return the next pull of a feed without one in flight, or None for nothing now."""
@@ -250,12 +265,15 @@ class Session:
         return [] if self.is_closed else self.delivery.unblock(now_ms=now_ms)
 
     def tick(self, *, overdue_before_ms: Callable[[Subscription], int], now_ms: int) -> list[Effect]:
-        """Find messages that are to be sent again; `overdue_before_ms` returns the limit of a group."""
-        return [
-            Wake(subscription)
-            for subscription in self.subscriptions.values()
-            if subscription.mark_overdue(sent_until_ms=overdue_before_ms(subscription), now_ms=now_ms)
-        ]
+        """Find messages that are to be delivered again; `overdue_before_ms` returns the limit of a group."""
+        effects: list[Effect] = []
+        for subscription in self.subscriptions.values():
+            sent_until_ms = overdue_before_ms(subscription)
+            if not subscription.is_orderly:
+                effects += self._returns.overdue(subscription, sent_until_ms=sent_until_ms, now_ms=now_ms)
+            elif subscription.mark_overdue(sent_until_ms=sent_until_ms, now_ms=now_ms):
+                effects.append(Wake(subscription))
+        return effects
 
     def commits(self) -> list[tuple[Subscription, Feed, int]]:
         """Return the offsets that are not committed yet."""
@@ -292,26 +310,7 @@ class Session:
         return []
 
     def _subscribe(self, frame: frames.Subscribe) -> list[Effect]:
-        limits = self._limits
-        check_supported(frame)
-        data = parse_names(frame, self._wall_ms())
-        self._rights.require_consume(frame.topic, frame.group)
-        require_room(frame, self.subscriptions.values(), limits)
-        start, start_at_ms = parse_start("last" if frame.start is UNSET else frame.start)
-        self._subscription_number += 1
-        subscription = Subscription(
-            f"s{self._subscription_number}",
-            frame.group,
-            data,
-            self._writer,
-            self._cache,
-            credit_messages=min(frame.credit.messages, limits.credit_messages_max),
-            credit_bytes=min(frame.credit.bytes, limits.credit_bytes_max),
-            batch=frame.batch,
-            is_orderly=frame.order == "orderly",
-        )
-        self.subscriptions[subscription.name] = subscription
-        return [Join(subscription, start, start_at_ms, may_make=frame.start is not UNSET, frame_id=frame.id)]
+        return [self._subscribing.subscribe(frame)]
 
     def _ack(self, frame: frames.Ack) -> list[Effect]:
         subscription = self._find(frame.subscription)
@@ -322,7 +321,7 @@ class Session:
         return self.continue_ack()
 
     def _nack(self, frame: frames.Nack) -> list[Effect]:
-        return suspend(self._find(frame.subscription), frame, self._answers, self._limits, now_ms=self._now_ms)
+        return self._returns.nack(self._find(frame.subscription), frame, now_ms=self._now_ms)
 
     def _add_credit(self, frame: frames.AddCredit) -> list[Effect]:
         subscription = self._find(frame.subscription)
@@ -351,7 +350,8 @@ class Session:
             subscription.drop_feed(queue)
         del self.subscriptions[subscription.name]
         self._pushed += subscription.take_sent()
-        return [self._answers.state(subscription, "unsubscribed", frame.id), Leave(subscription, commits)]
+        heirs = assign_retries(self.subscriptions.values(), subscription.group)
+        return [self._answers.state(subscription, "unsubscribed", frame.id), Leave(subscription, commits), *heirs]
 
     def _publish(self, frame: frames.Publish) -> list[Effect]:
         return [self.publishes.admit(frame, frame_bytes=self._frame_bytes)]

@@ -7,10 +7,13 @@ messages to the feed's window; an ack removes them and returns the credit.
     pull order ──▶ pulled ──▶ held ──(credit)──▶ sent: window ──(ack)──▶ settled ──▶ commit point moves
                                                      └──(overdue)──▶ pulled and sent again
 
-A message that was not acknowledged in time is pulled and sent again: sent messages are not kept in memory.
+A message that is sent again is pulled again: sent messages are not kept in memory.
 
 An orderly subscription sends a batch of a queue only when the batch before is acknowledged. If the client returns a
-message (`suspend`), the queue waits, and then the same messages come again. Pure.
+message (`suspend`), the queue waits, and then the same messages come again.
+
+One subscription of a group also has queues of the group's retry topic. Their messages are shown with their first topic.
+Pure.
 """
 
 from array import array
@@ -21,11 +24,9 @@ from typing import Final, Protocol
 from gantry.model.group import SubscriptionData
 from gantry.model.message import MessageQueue
 from services.gateway.ws.feed import Damage, Feed, HeldRecords, PullOrder
-from services.gateway.ws.inflight import NOTHING, WindowRelease
+from services.gateway.ws.inflight import NOTHING, WindowRelease, compact
 from services.gateway.ws.messagewriter import MessageWriter, PropertyCache, QueueFacts, write_messages
-
-# The session's nonce, the feed's number, a point, and two offsets of 19 digits with a dash between them: 70 at most.
-RECEIPT_LENGTH_MAX: Final = 80
+from services.gateway.ws.receipts import GONE, INVALID, parse_receipt
 
 # Limit of records in one frame, unless its first message is larger: messages for a slow client wait as whole frames.
 FRAME_BYTES: Final = 40 * 1024
@@ -57,6 +58,10 @@ class Subscription:
 
     Attributes:
         is_orderly: Whether each queue has one batch in flight at most.
+        failures_max: Number of retries of a message before it becomes a dead letter; None: that of the group, or no
+            limit for an orderly subscription.
+        has_retries: Whether the messages of the group that come back are delivered here. One subscription of each group
+            has them.
         is_paused: Whether the client asked for a pause.
         is_open: Whether the group has accepted the connection; before that, the client does not know the subscription's
             name.
@@ -79,6 +84,7 @@ class Subscription:
         credit_bytes: int,
         batch: int,
         is_orderly: bool = False,
+        failures_max: int | None = None,
     ) -> None:
         self.name = name
         self.group = group
@@ -87,6 +93,8 @@ class Subscription:
         self.credit_messages = self._granted_messages = credit_messages
         self.credit_bytes = self._granted_bytes = credit_bytes
         self.is_orderly = is_orderly
+        self.failures_max = failures_max
+        self.has_retries = False
         self.is_paused = False
         self.is_open = False
         self.is_credit_reported = False
@@ -177,7 +185,7 @@ class Subscription:
         self.credit_bytes += settled.bytes
 
     def mark_overdue(self, *, sent_until_ms: int, now_ms: int) -> bool:
-        """Find a batch in each feed that is to be sent again; return whether there is any.
+        """Find a batch in each feed of an orderly subscription that is to be sent again; return whether there is any.
 
         Args:
             sent_until_ms: Batches that were sent at this monotonic time or earlier are overdue.
@@ -253,7 +261,7 @@ class Subscription:
         wanted = {offset for offset in batch.unsettled() if start <= offset < feed.resend_from}
         found = write_messages(
             self._writer, self._cache, feed.facts, data,
-            at=0, offset=start, messages_max=len(wanted), bytes_max=len(data), only=wanted,
+            at=0, offset=start, messages_max=len(wanted), bytes_max=len(data), only=wanted, failures=feed.failures,
         )  # fmt: skip
         damaged.extend(Damage(feed.queue, offset, reason) for offset, reason in found.damaged if offset in wanted)
         if feed.resend_from > batch.last:
@@ -269,7 +277,7 @@ class Subscription:
 
     def settle(self, receipt: str) -> str | None:
         """Settle the messages of a receipt; return None, or the reason why this is not possible."""
-        token, first, last = _parse_receipt(receipt)
+        token, first, last = parse_receipt(receipt)
         if not token:
             return INVALID
         feed = self._by_token.get(token)
@@ -284,24 +292,36 @@ class Subscription:
         self.credit_bytes += settled.bytes
         return None
 
-    def suspend(self, receipt: str, resume_at_ms: int) -> str | None:
-        """Let a queue of an orderly subscription wait, because the client returns a message of it.
-
-        At this monotonic time, all its messages in flight are sent again. Return None, or the reason why this is not
-        possible.
-        """
-        assert self.is_orderly, "other subscriptions do not wait for a message"
-        token, first, last = _parse_receipt(receipt)
+    def find_in_flight(self, receipt: str) -> tuple[Feed, Sequence[int]] | str:
+        """Return the queue and the offsets of a receipt's messages in flight, or the reason why there are none."""
+        token, first, last = parse_receipt(receipt)
         if not token:
             return INVALID
         feed = self._by_token.get(token)
-        if feed is None or not feed.window.holds(first, last):
-            return GONE
+        offsets = () if feed is None else feed.window.in_flight(first, last)
+        return (feed, offsets) if feed is not None and offsets else GONE
+
+    def failed(self, feed: Feed, offsets: Iterable[int]) -> None:
+        """Note for trace data that the client could not process these messages."""
         if self.trace is not None:
-            self.trace.settled(feed.queue, first, last, is_success=False)
+            for offset in offsets:
+                self.trace.settled(feed.queue, offset, None, is_success=False)
+
+    def suspend(self, feed: Feed, offsets: Iterable[int], resume_at_ms: int) -> None:
+        """Let a queue of an orderly subscription wait, because the client returns messages of it.
+
+        At this monotonic time, all its messages in flight are sent again.
+        """
+        assert self.is_orderly, "other subscriptions do not wait for a message"
+        for offset in offsets:
+            feed.failures[offset] = feed.failures.get(offset, 0) + 1
         feed.resume_at_ms = resume_at_ms
         self.drop_held(feed)  # Other queues need the room.
-        return None
+
+    def settle_returned(self, feed: Feed, offset: int) -> None:
+        """Settle a message that its broker has taken back."""
+        feed.returning.discard(offset)
+        self.give_back(feed.window.settle(offset))
 
     def take_emptied(self) -> list[Feed]:
         """Return the feeds that held records at the last call and hold none now, as they may pull again."""
@@ -326,7 +346,11 @@ class Subscription:
 
     def _facts(self, token: str, queue: MessageQueue) -> QueueFacts:
         return self._writer.queue_facts(
-            queue.topic, queue.broker_name, queue.queue_id, receipt_prefix=f"{token}.".encode(), tags=self._tags
+            queue.topic,
+            queue.broker_name,
+            queue.queue_id,
+            receipt_prefix=f"{token}.".encode(),
+            tags=self._tags if queue.topic == self.topic else None,
         )
 
     def _clear_held(self, feed: Feed) -> int:
@@ -338,6 +362,8 @@ class Subscription:
 
     def _deliver_held(self, feed: Feed, held: HeldRecords, now_ms: int, damaged: list[Damage]) -> bytes | None:
         begin, data = held.at, held.data
+        if feed.failures and not feed.window.messages:
+            feed.failures.clear()
         taken = write_messages(
             self._writer,
             self._cache,
@@ -371,24 +397,3 @@ class Subscription:
             return None
         receipt = f"{feed.token}.{offsets[0]}-{offsets[-1]}"
         return self._writer.frame(self.name, receipt, taken.parts)
-
-
-def compact(offsets: Sequence[int]) -> Sequence[int]:
-    """Return ascending offsets in little memory: nearly always they have no gap."""
-    first, end = offsets[0], offsets[-1] + 1
-    return range(first, end) if end - first == len(offsets) else array("q", offsets)
-
-
-INVALID: Final = "invalid"
-GONE: Final = "gone"
-
-
-def _parse_receipt(text: str) -> tuple[str, int, int | None]:
-    """Return a feed's token, an offset, and the last offset if it is a frame's receipt; an empty token if invalid."""
-    token, _, rest = text.partition(".")
-    first, dash, last = rest.partition("-")
-    if len(text) > RECEIPT_LENGTH_MAX or not (text.isascii() and first.isdecimal()):
-        return "", 0, None
-    if not dash:
-        return token, int(first), None
-    return (token, int(first), int(last)) if last.isdecimal() else ("", 0, None)

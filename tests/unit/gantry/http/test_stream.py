@@ -137,7 +137,7 @@ async def test_subscribing_and_consuming() -> None:
         assert sent == [{"type": "ack", "subscription": "s0-1", "receipts": ["0-0", "r1", "r2"]}]
     assert gateway.sockets[0].received[0] == {
         "type": "subscribe", "group": "G", "topic": "T", "filter": "*", "from": "first",
-        "credit": {"messages": 10}, "batch": 3, "id": 1,
+        "credit": {"messages": 10}, "batch": 3, "order": "concurrent", "id": 1,
     }  # fmt: skip
     with pytest.raises(StopAsyncIteration):
         await anext(aiter(subscription))

@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
-from gantry.client.errors import ConnectionFailedError, RequestTimeoutError
+from gantry.client.errors import ClientError, ConnectionFailedError, RequestTimeoutError
 from gantry.model.message import MessageQueue
+from gantry.model.names import is_retry_topic
 from gantry.runtime.rng import Rng
 from services.gateway.asgi.call import CONNECTION
 from services.gateway.auth.keyring import KeyRecord, KeyRing, digest_of
@@ -52,6 +53,7 @@ class FakeMembership:
         self.reset_to: int | None = None
         self.pulls = 0
         self.commit_s = 0.0
+        self.sent_back: list[tuple[int, int | None, bool]] = []
 
     async def pull(self, queue: MessageQueue, offset: int, *, messages_max: int, bytes_max: int, waits: bool) -> Pulled:
         self.pulls += 1
@@ -79,6 +81,16 @@ class FakeMembership:
         await asyncio.sleep(self.commit_s)
         self.commits.append((queue.queue_id, offset))
 
+    async def send_back(
+        self, queue: MessageQueue, offsets: Sequence[int], *, delay_ms: int | None, is_dead: bool
+    ) -> dict[int, ClientError | ProblemError]:
+        await asyncio.sleep(0.001)
+        if self.failures:
+            self.failures -= 1
+            return dict.fromkeys(offsets, ConnectionFailedError("broker-a", "refused", sent=False))
+        self.sent_back += [(offset, delay_ms, is_dead) for offset in offsets]
+        return {}
+
     async def leave(self) -> None:
         self.is_left = True
 
@@ -90,6 +102,7 @@ class FakeConsumers:
         self.messages = messages
         self.queues = queues
         self.members: list[FakeMembership] = []
+        self.retries: list[FakeMembership] = []
 
     def trace(self, group: str) -> None:
         return None
@@ -101,6 +114,10 @@ class FakeConsumers:
         if data.topic == "NONE":
             raise ProblemError(UNKNOWN_TOPIC, "topic: 'NONE' does not exist")
         member = FakeMembership(on_change, on_reset, self.messages)
+        if is_retry_topic(data.topic):
+            self.retries.append(member)
+            await on_change([], [])
+            return member
         self.members.append(member)
         await on_change([(MessageQueue(data.topic, "broker-a", number), 0) for number in range(self.queues)], [])
         return member

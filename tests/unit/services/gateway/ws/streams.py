@@ -15,7 +15,8 @@ from services.gateway.ws.effects import Effect, Join, Send
 from services.gateway.ws.feed import Feed, PullOrder
 from services.gateway.ws.frames import JsonCodec
 from services.gateway.ws.limits import StreamLimits
-from services.gateway.ws.messagewriter import JsonMessageWriter, PropertyCache
+from services.gateway.ws.messagecodings import JsonMessageWriter
+from services.gateway.ws.messagewriter import PropertyCache
 from services.gateway.ws.session import Session
 from services.gateway.ws.subscription import Subscription
 

@@ -10,15 +10,9 @@ from gantry.model.compression import Compression
 from gantry.model.record import decode_record
 from services.gateway.usecases.reading.messages import read_message
 from services.gateway.views.messages import message_view
-from services.gateway.ws import messagewriter
-from services.gateway.ws.messagewriter import (
-    JsonMessageWriter,
-    MessageWriter,
-    MsgpackMessageWriter,
-    PropertyCache,
-    WrittenMessages,
-    write_messages,
-)
+from services.gateway.ws import messagecodings, messagewriter
+from services.gateway.ws.messagecodings import JsonMessageWriter, MsgpackMessageWriter
+from services.gateway.ws.messagewriter import MessageWriter, PropertyCache, WrittenMessages, write_messages
 from tests.support.pulledrecords import pulled, record
 
 ALL = 1 << 40
@@ -87,6 +81,7 @@ def test_equal_properties_are_encoded_once(writer: MessageWriter) -> None:
 
 def test_full_caches_are_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messagewriter, "_CACHED_MAX", 2)
+    monkeypatch.setattr(messagecodings, "_CACHED_MAX", 2)
     cache, writer = PropertyCache(), MsgpackMessageWriter()
     facts = writer.queue_facts("T", "b", 0, receipt_prefix=b"1.", tags=None)
     hosts = [Address("10.0.0.1", port) for port in range(5)]
@@ -97,7 +92,7 @@ def test_full_caches_are_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(taken.parts) == 5
     assert len(cache) <= 2
     for name in ("_born_hosts", "_store_hosts"):
-        assert len(getattr(messagewriter, name)) <= 2
+        assert len(getattr(messagecodings, name)) <= 2
 
 
 def test_limits_end_a_slice_and_the_next_one_continues(writer: MessageWriter) -> None:

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from services.gateway.ws.acking import RECEIPTS_AT_ONCE
 from services.gateway.ws.committing import DRAIN_MS, drain
 from services.gateway.ws.effects import Join
 from services.gateway.ws.feed import Feed
+from services.gateway.ws.nacking import RETURNED_AT_ONCE
 from services.gateway.ws.subscription import Subscription
 from tests.support.pulledrecords import pulled
 from tests.unit.services.gateway.ws.streams import Stream, queue
@@ -116,7 +116,7 @@ def test_the_default_delay_is_a_second_and_an_ack_ends_the_suspension() -> None:
         ({"delay": "9ms"}, 400, "/delay: '9ms' is not within 10 and 30000 ms"),
         ({"delay": "31s"}, 400, "is not within 10 and 30000 ms"),
         ({"delay": "soon"}, 400, "is not a duration"),
-        ({"receipts": ["x"] * (RECEIPTS_AT_ONCE + 1)}, 413, "1001 exceed the limit of 1000"),
+        ({"receipts": ["x"] * (RETURNED_AT_ONCE + 1)}, 413, "1001 exceed the limit of 1000"),
         ({"receipts": ["not a receipt"]}, 400, "is not a receipt"),
         ({"receipts": ["n-1.7"]}, 410, "is not in flight here"),
         ({"receipts": ["n-9.0"]}, 410, "is not in flight here"),

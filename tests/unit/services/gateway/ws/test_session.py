@@ -296,7 +296,6 @@ def test_too_many_receipts() -> None:
 @pytest.mark.parametrize(
     "frame",
     [
-        {"type": "nack", "subscription": "s1", "receipts": ["1.1"]},
         {"type": "check_result", "transaction": "t", "decision": "commit"},
     ],
 )
@@ -350,9 +349,9 @@ def test_receipts_of_a_revoked_queue_are_refused() -> None:
     assert problem_of(answer) == (410, "receipt-gone")
 
 
-def test_a_message_not_acknowledged_in_time_is_sent_again() -> None:
+def test_a_message_not_acknowledged_in_time_is_sent_again_if_the_order_counts() -> None:
     stream = Stream()
-    subscription = stream.subscribe({queue(): 0}, credit={"messages": 4})
+    subscription = stream.subscribe({queue(): 0}, order="orderly", credit={"messages": 4})
     feed = subscription.feeds[queue()]
     (first, *_) = stream.pull(subscription, feed, pulled(range(4)), 4)
     stream.say(type="ack", subscription="s1", receipts=[first["messages"][1]["receipt"]])
@@ -377,7 +376,7 @@ def test_a_message_not_acknowledged_in_time_is_sent_again() -> None:
 
 def test_an_overdue_message_that_the_broker_dropped_is_given_up() -> None:
     stream = Stream()
-    subscription = stream.subscribe({queue(): 0})
+    subscription = stream.subscribe({queue(): 0}, order="orderly")
     feed = subscription.feeds[queue()]
     stream.pull(subscription, feed, pulled(range(2)), 2)
     stream.session.tick(overdue_before_ms=lambda _: stream.now_ms, now_ms=stream.now_ms)
@@ -390,7 +389,7 @@ def test_an_overdue_message_that_the_broker_dropped_is_given_up() -> None:
 
 def test_an_overdue_message_acked_meanwhile_is_not_sent_again() -> None:
     stream = Stream()
-    subscription = stream.subscribe({queue(): 0})
+    subscription = stream.subscribe({queue(): 0}, order="orderly")
     feed = subscription.feeds[queue()]
     (frame,) = stream.pull(subscription, feed, pulled(range(2)), 2)
     stream.session.tick(overdue_before_ms=lambda _: stream.now_ms, now_ms=stream.now_ms)
