@@ -21,7 +21,6 @@ from gantry.runtime.telemetry import logger
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.quotas import Quota
 from services.gateway.turns import Turn
-from services.gateway.ws.committing import CommitTasks
 from services.gateway.ws.effects import (
     IDENTITY,
     INTERNAL_ERROR,
@@ -41,7 +40,7 @@ from services.gateway.ws.effects import (
 )
 from services.gateway.ws.inbound import Charge
 from services.gateway.ws.limits import StreamLimits
-from services.gateway.ws.memberships import Members, MembershipTasks
+from services.gateway.ws.memberships import MembershipTasks
 from services.gateway.ws.outbox import Outbox
 from services.gateway.ws.ports import Consumers, FrameReading, Keys, Publisher
 from services.gateway.ws.publishing import PublishTasks
@@ -114,11 +113,8 @@ class StreamConnection:
         self._outbox = Outbox(
             self._write, taken=taken, count=count, monotonic_ms=clock.monotonic_ms, on_room=self._has_room
         )
-        members: Members = {}
-        self._committing = CommitTasks(session, self._tasks, members)
-        self._memberships = MembershipTasks(
-            session, self._tasks, consumers, members, committing=self._committing, apply=self._apply, rng=rng
-        )
+        self._memberships = MembershipTasks(session, self._tasks, consumers, apply=self._apply, rng=rng)
+        self._committing = self._memberships.committing
         self._returning = ReturnTasks(session, self._tasks, self._memberships, apply=self._apply, metrics=metrics)
         self._pulling = PullTasks(
             session,

@@ -58,6 +58,7 @@ class MembershipTasks:
 
     Attributes:
         members: The memberships.
+        committing: Their commits.
     """
 
     def __init__(
@@ -65,17 +66,15 @@ class MembershipTasks:
         session: Session,
         tasks: TaskSet,
         consumers: Consumers,
-        members: Members,
         *,
-        committing: CommitTasks,
         apply: Callable[[Iterable[Effect]], None],
         rng: Rng,
     ) -> None:
-        self.members = members
+        self.members: Members = {}
+        self.committing = CommitTasks(session, tasks, self.members)
         self._session = session
         self._tasks = tasks
         self._consumers = consumers
-        self._committing = committing
         self._apply = apply
         self._rng = rng
         self._changes = asyncio.Lock()  # The lock keeps the frames of joins and leaves in order.
@@ -226,7 +225,7 @@ class MembershipTasks:
                 membership = self.members.get(key)
                 if membership is not None:
                     mine = [Commit(membership, queue, offset) for queue, offset in commits if queue.topic == key[1]]
-                    await self._committing.commit(mine)
+                    await self.committing.commit(mine)
                     await membership.leave()
                     del self.members[key]
 
@@ -239,7 +238,7 @@ class MembershipTasks:
         if self._pulling is None:
             return  # The stream has ended.
         self._pulling.stop(subscription, removed)
-        await self._committing.commit(
+        await self.committing.commit(
             Commit(membership, feed.queue, 0, feed)
             for feed in going
             if (membership := self.members.get((subscription.name, feed.queue.topic))) is not None

@@ -10,7 +10,7 @@ other. A damaged record is skipped and reported, never sent. Pure.
 Concurrency: one thread; the caches belong to the process, are bounded, and are emptied when full.
 """
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -31,6 +31,8 @@ _CACHED_PROPERTIES_BYTES_MAX: Final = 512
 # A group has few topics.
 _ORIGINS_MAX: Final = 64
 
+# The unique key is the one property that differs in every message: without it, the other properties have few distinct
+# values. It nearly always has 32 characters.
 _UNIQ_KEY: Final = PropertyName.UNIQ_KEY.encode() + b"\x01"
 _UNIQ_KEY_BYTES: Final = len(_UNIQ_KEY)
 _ID_LENGTH: Final = 32
@@ -133,8 +135,7 @@ def write_messages(
     offset: int,
     messages_max: int,
     bytes_max: int,
-    only: Container[int] | None = None,
-    failures: Mapping[int, int] | None = None,
+    only: Mapping[int, int] | None = None,
 ) -> WrittenMessages:
     """Encode messages until one of the limits is met or the data ends.
 
@@ -147,12 +148,10 @@ def write_messages(
         offset: Expected queue offset of the first record.
         messages_max: Maximum number of messages, at least 1.
         bytes_max: Number of bytes after which no further message is encoded; the first one always is.
-        only: Queue offsets of the messages to encode; None for all.
-        failures: Failed deliveries that the records don't count, by queue offset.
+        only: Queue offsets of the messages to encode, with the failures that the records don't count; None for all.
     """
-    taken = WrittenMessages(at, offset)
-    parts, offsets, sizes, tags = taken.parts, taken.offsets, taken.sizes, queue.tags
-    write, end = writer.message, len(data)
+    taken, tags, write, end = WrittenMessages(at, offset), queue.tags, writer.message, len(data)
+    parts, offsets, sizes = taken.parts, taken.offsets, taken.sizes
     while at < end and messages_max > 0 and bytes_max > 0:
         try:
             record = scan_record(data, at, end)
@@ -168,8 +167,6 @@ def write_messages(
             offset += 1
             continue
         offset = queue_offset + 1
-        # The unique key is the one property that differs in every message: without it, the other properties have few
-        # distinct values. It nearly always has 32 characters.
         key_at = data.find(_UNIQ_KEY, start, stop)
         value, value_end = key_at + _UNIQ_KEY_BYTES, key_at + _UNIQ_KEY_BYTES + _ID_LENGTH
         is_usual = key_at >= 0 and value_end < stop and data[value_end] == 0x02
@@ -188,8 +185,8 @@ def write_messages(
             if inflated is None:
                 continue
             body = inflated
-        if failures and queue_offset in failures:
-            record = _with_failures(record, failures[queue_offset])
+        if only is not None:
+            record = _with_failures(record, only[queue_offset])
         shown = queue if queue.origins is None or facts.origin is None else _facts_of(facts.origin, queue, writer)
         parts.append(write(shown, facts, record, message_id, body))
         offsets.append(queue_offset)

@@ -258,16 +258,17 @@ class Subscription:
         if batch is None or batch.is_settled:
             return None  # The batch was acknowledged meanwhile.
         feed.resend_from = max(next_offset, start + 1)
-        wanted = {offset for offset in batch.unsettled() if start <= offset < feed.resend_from}
+        unsettled = [offset for offset in batch.unsettled() if start <= offset < feed.resend_from]
+        wanted = {offset: feed.failures.get(offset, 0) for offset in unsettled}
         found = write_messages(
             self._writer, self._cache, feed.facts, data,
-            at=0, offset=start, messages_max=len(wanted), bytes_max=len(data), only=wanted, failures=feed.failures,
+            at=0, offset=start, messages_max=len(wanted), bytes_max=len(data), only=wanted,
         )  # fmt: skip
         damaged.extend(Damage(feed.queue, offset, reason) for offset, reason in found.damaged if offset in wanted)
         if feed.resend_from > batch.last:
             feed.resending = None
             batch.sent_at_ms = now_ms
-        for offset in wanted.difference(found.offsets):
+        for offset in wanted.keys() - found.offsets:
             self.give_back(feed.window.settle(offset))
         if not found.parts:
             return None

@@ -89,3 +89,23 @@ async def test_the_caller_learns_that_both_ways_failed(back, transport):
         transport.at(f"{name}:10911", {BACK: refuse(1), SEND: refuse(ResponseCode.SYSTEM_BUSY)})
     with pytest.raises(SendError):
         await back.send_back(message(), "a")
+
+
+async def test_a_delay_in_ms_goes_along_with_the_next_longer_level(back, transport):
+    await back.send_back(message(), "b", delay_ms=25_000)
+    ext = transport.sent(BACK, "b:10911")[0].ext_fields
+    assert (ext["gantryDelayMs"], ext["delayLevel"]) == ("25000", "4")
+    transport.down("b:10911")
+    await back.send_back(message(), "b", delay_ms=25_000)
+    assert decode_properties(transport.sent(SEND)[0].ext_fields["i"].encode())["DELAY"] == "4"
+
+
+async def test_without_a_limit_of_the_consumer_that_of_the_group_counts(engine, back, transport):
+    group_limit = SendBack(engine, "g", failures_max=None)
+    await group_limit.send_back(message(), "b")
+    assert "maxReconsumeTimes" not in transport.sent(BACK, "b:10911")[0].ext_fields
+    transport.down("b:10911")
+    await group_limit.send_back(message(), "b")
+    ext = transport.sent(SEND)[0].ext_fields
+    assert "l" not in ext
+    assert "MAX_RECONSUME_TIMES" not in decode_properties(ext["i"].encode())

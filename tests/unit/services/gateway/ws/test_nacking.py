@@ -263,3 +263,28 @@ class TestOrderly:
             (batch,) = stream.pull(subscription, feed, pulled(range(1)), 1)
             stream.effects.clear()
         assert commits(stream) == [0]
+
+
+async def test_a_message_not_acknowledged_in_time_is_sent_back() -> None:
+    service = Service(messages=3)
+    peer = await Peer(service).welcomed()
+    peer.say(type="subscribe", group="G", topic="T")
+    await peer.frames_until("messages")
+    state = (await peer.frames_until("state"))[-1]
+    assert asyncio.get_running_loop().time() >= 60
+    assert (state["reason"], state["in_flight"]) == ("timed_out", 0)
+    (member,) = service.consumers.members
+    assert member.sent_back == [(0, None, False), (1, None, False), (2, None, False)]
+    await peer.hang_up()
+    assert member.commits[-1] == (0, 3)
+
+
+async def test_an_orderly_message_not_acknowledged_in_time_is_delivered_again() -> None:
+    service = Service(messages=3)
+    peer = await Peer(service).welcomed()
+    peer.say(type="subscribe", group="G", topic="T", order="orderly")
+    first = (await peer.frames_until("messages"))[-1]
+    again = (await peer.frames_until("messages"))[-1]
+    assert again == first
+    assert asyncio.get_running_loop().time() >= 60
+    await peer.hang_up()
