@@ -31,9 +31,8 @@ async def client(stack: Stack) -> AsyncIterator[AsyncGantryClient]:
 async def topic(client: AsyncGantryClient) -> str:
     name = f"RETRIES_{os.getpid()}_{next(_names)}"
     await client.put_topic(name, read_queues=1, write_queues=1)
-    await client.put_group(
-        f"{name}_G", {"retry_policy": {"kind": "delays", "delays_ms": [1_000]}, "retry_max_times": 2}
-    )
+    policy = {"kind": "delays", "delays_ms": [1_000]}
+    await client.put_group(f"{name}_G", retry_policy=policy, retry_max_times=2)
     return name
 
 
