@@ -74,6 +74,8 @@ class Heartbeats:
         self._interval_s = interval_ms / 1000
         self._clients: dict[str, _Client] = {}
         self._reached: dict[str, set[str]] = {}
+        # As above, with the client ids that are about to get another heart-beat: a broker must be told of their end.
+        self._told: dict[str, set[str]] = {}
         self._versions: dict[str, int] = {}
         self._wake = asyncio.Event()
 
@@ -129,6 +131,7 @@ class Heartbeats:
 
     def connection_lost(self, address: str) -> None:
         """Record that a connection broke, so that its broker has forgotten the client ids."""
+        self._told.pop(address, None)
         if self._reached.pop(address, None):
             self._wake.set()
 
@@ -200,10 +203,13 @@ class Heartbeats:
             # again.
             reached = self._reached.setdefault(address, set())
             reached.add(client_id)
+            told = self._told.setdefault(address, set())
+            told.add(client_id)
             try:
                 response = await self._invoke(address, RemotingCommand.request(RequestCode.HEART_BEAT, body=body))
             except NoAnswerError as error:
                 reached.discard(client_id)
+                told.discard(client_id)
                 log.warning("heart-beat failed", address=address, client_id=client_id, error=str(error))
                 return False
             self._versions[address] = response.version
@@ -218,10 +224,12 @@ class Heartbeats:
         return True
 
     async def _unregister(self, client_id: str, client: _Client, header: UnregisterClientHeader) -> None:
-        addresses = [address for address, client_ids in self._reached.items() if client_id in client_ids]
+        addresses = [address for address, client_ids in self._told.items() if client_id in client_ids]
         if client.is_idle:
             self._clients.pop(client_id, None)
             self._forget_reached(client_id)
+            for client_ids in self._told.values():
+                client_ids.discard(client_id)
 
         async def unregister(address: str) -> None:
             try:

@@ -166,3 +166,15 @@ async def test_subscriptions_of_one_client_in_one_group_are_combined_and_removed
     await engine.heartbeats.remove_consumer("me@1", "g", ["U"])
     assert len(transport.sent(UNREGISTER)) == 1
     await engine.heartbeats.remove_consumer("me@1", "g", ["U"])
+
+
+async def test_brokers_are_told_of_a_group_whose_subscriptions_are_removed_at_the_same_time(engine, cluster, transport):
+    cluster.topic("T", "a", "b")
+    await engine.route("T")
+    for topic in ("T", "U"):
+        data = ConsumerData("g", subscriptions=(parse_tag_expression(topic, "*", 1),))
+        await engine.heartbeats.put_consumer("me@1", data)
+    await asyncio.gather(*(engine.heartbeats.remove_consumer("me@1", "g", [topic]) for topic in ("T", "U")))
+    for address in ("a:10911", "b:10911"):
+        (request,) = transport.sent(UNREGISTER, address)
+        assert request.ext_fields["consumerGroup"] == "g"
