@@ -3,11 +3,11 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
 
 import pytest
 
 from gantry.http import AsyncGantryClient, Message, OutgoingMessage, StreamClient, Subscription
+from gantry.http.workresults import DeadLetter
 from tests.support.stack import Stack
 
 DEADLINE_MS = 60_000
@@ -53,11 +53,11 @@ async def take(subscription: Subscription, count: int) -> list[Message]:
     return found
 
 
-async def letters(client: AsyncGantryClient, group: str, count: int) -> list[Any]:
+async def letters(client: AsyncGantryClient, group: str, count: int) -> list[DeadLetter]:
     """Return the group's dead letters as soon as there are as many."""
     async with asyncio.timeout(DEADLINE_MS / 1_000):
         while True:
-            found = [letter async for letter in client.list_dead_letters(group)]
+            found = await client.list_dead_letters(group)
             if len(found) >= count:
                 return found
             await asyncio.sleep(0.1)
@@ -128,7 +128,7 @@ async def test_an_ordered_queue_goes_on_after_the_last_attempt(
         subscription = await stream.subscribe(
             group, topic, start="first", batch=1, order="orderly", max_reconsume_times=1
         )
-        seen = []
+        seen: list[tuple[bytes, int]] = []
         while len(seen) < 4:
             (message,) = await take(subscription, 1)
             seen.append((message.body, message.reconsume_times))
