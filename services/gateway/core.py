@@ -41,6 +41,7 @@ from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.reading.read import QueueReader
 from services.gateway.usecases.sending.send import SendMessages
 from services.gateway.usecases.sending.windows import TopicWindows
+from services.gateway.usecases.transactions.checking import Asker
 
 PRODUCER_GROUP: Final = "GANTRY_GATEWAY"
 KEY_CACHE_FILE: Final = "gateway-keys.json"
@@ -72,7 +73,8 @@ class Feature:
 class Core:
     """The shared parts of one gateway.
 
-    A feature that has a kind of job adds it to `job_kinds`, and queues jobs with `jobs`.
+    A feature that has a kind of job adds it to `job_kinds`, and queues jobs with `jobs`. One that can ask the producers
+    of a group about an open transaction adds itself to `askers`, which are asked in their order.
     """
 
     settings: GatewaySettings
@@ -100,6 +102,7 @@ class Core:
     consumers: Consumers
     jobs: Jobs
     job_kinds: dict[str, JobKind]
+    askers: list[Asker]
 
     async def start(self) -> bool:
         """Start the client engine and fill the key ring; brokers and Postgres may be away.
@@ -180,6 +183,7 @@ def build_core(
         consumers=Consumers(engine, brokers, metadata, clock=clock),
         jobs=Jobs(metadata),
         job_kinds={},
+        askers=[],
     )
 
 

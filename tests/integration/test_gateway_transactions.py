@@ -14,6 +14,8 @@ from typing import Any
 
 import httpx
 import pytest
+from websockets.asyncio.client import connect
+from websockets.typing import Subprotocol
 
 from gantry.cli.stack.processes import family, signal_all
 from gantry.client.engine import ClientEngine
@@ -361,3 +363,29 @@ def test_without_postgres_nothing_is_begun_or_decided(stack, http):
 def _ignore(call: Any) -> None:
     with suppress(httpx.HTTPError):  # The gateway is killed meanwhile.
         call()
+
+
+async def test_a_stream_of_the_group_decides_what_the_broker_asks_about(stack: Stack, http: httpx.Client) -> None:
+    url = stack.facts["http"].replace("http", "ws", 1) + "/v1/stream"
+    headers = {"Authorization": f"Bearer {stack.facts['api_key']}"}
+    async with connect(url, additional_headers=headers, subprotocols=[Subprotocol("gantry.v1.json")]) as socket:
+        assert json.loads(await socket.recv())["type"] == "welcome"
+        await socket.send(json.dumps({"type": "hello", "producer_groups": ["STREAMED"]}))
+        wanted = {}
+        for decision, state in (("commit", "committed"), ("rollback", "rolled_back")):
+            begun = begin(http, decision, group="STREAMED", check_immunity=None)
+            wanted[begun["transaction"]] = (decision, state)
+        async with asyncio.timeout(WAIT_S):
+            for _ in wanted:
+                check = json.loads(await socket.recv())
+                assert (check["type"], check["group"], check["message"]["topic"]) == ("check", "STREAMED", "ORDERS")
+                decision, _ = wanted[check["transaction"]]
+                assert check["message"]["body"] == decision
+                answer = {"type": "check_result", "transaction": check["transaction"], "decision": decision}
+                await socket.send(json.dumps(answer))
+        for transaction, (_, state) in wanted.items():
+            await asyncio.to_thread(
+                wait_until,
+                lambda each=(transaction, state): show(http, {"transaction": each[0]})["state"] == each[1],
+                state,
+            )

@@ -141,6 +141,10 @@ class Principal:
         if not self._publish.matches(topic):
             self.require(False, "publish", f"topic {topic}")
 
+    def require_producer(self) -> None:
+        """Raise ProblemError (403) unless the caller may publish to some topic."""
+        self.require(bool(self._publish), "publish")
+
     def require_read(self, topic: str) -> None:
         """Raise ProblemError (403) unless the key may read the topic's messages."""
         if not self._topics.matches(topic):

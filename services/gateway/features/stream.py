@@ -15,12 +15,15 @@ from services.gateway.core import Core, Feature
 from services.gateway.errors import WEBSOCKET_ONLY, ProblemError
 from services.gateway.ws.consumers import GroupConsumers
 from services.gateway.ws.endpoint import StreamEndpoint
+from services.gateway.ws.producers import StreamProducers
 
 STREAM_PATH: Final = "/v1/stream"
 
 
 def stream_feature(core: Core) -> Feature:
     """Return the routes of streams; all streams are closed before the server stops."""
+    producers = StreamProducers()
+    core.askers.append(producers)
     endpoint = StreamEndpoint(
         keys=core.keys,
         tickets=core.tickets,
@@ -28,6 +31,7 @@ def stream_feature(core: Core) -> Feature:
             core.engine, core.groups.consume_timeout_ms, explained=core.reader.explained, tracer=core.tracer
         ),
         publisher=core.sending,
+        producers=producers,
         quotas=core.limits,
         metrics=core.metrics,
         clock=core.clock,

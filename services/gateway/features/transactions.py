@@ -4,7 +4,7 @@ Rights: a key that may publish to the topic begins, sees and decides its transac
 decided by an admin only. An admin sees all.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from gantry.model.names import check_group, check_topic
@@ -19,7 +19,6 @@ from services.gateway.features.actor import actor_of
 from services.gateway.features.send import detection, idempotency_key_of, refuse_metadata_headers, set_trace
 from services.gateway.schemas.transactions import read_transaction
 from services.gateway.usecases.sending.send import SendMessages
-from services.gateway.usecases.transactions.checking import Asker
 from services.gateway.usecases.transactions.deliveries import Deliveries
 from services.gateway.usecases.transactions.delivery import Delivery
 from services.gateway.usecases.transactions.halves import Halves
@@ -45,9 +44,7 @@ def transaction_feature(core: Core) -> Feature:
         metrics=core.metrics,
         join=producers.join,
     )
-    # The ways to ask the producers of a group, in their order.
-    askers: Sequence[Asker] = ()
-    producers.use(transactions, askers)
+    producers.use(transactions, core.askers)
     deliveries = Deliveries(
         transactions,
         core.metadata,

@@ -7,6 +7,8 @@ from msgspec import UNSET
 
 from gantry.model.message import MessageQueue
 from services.gateway.errors import CORRUPT_RECORD, RECEIPT_GONE, ProblemError, invalid
+from services.gateway.usecases.transactions.checking import TransactionCheck
+from services.gateway.views.messages import message_view
 from services.gateway.ws.effects import FrameId, Send
 from services.gateway.ws.feed import Damage
 from services.gateway.ws.frames import Codec
@@ -85,6 +87,17 @@ class Answers:
     def published(self, results: Sequence[object], counts: dict[str, int], frame_id: FrameId) -> Send:
         """Return the frame with the outcome of each message."""
         return self._send({"type": "published", "results": results, **counts}, frame_id)
+
+    def check(self, check: TransactionCheck) -> Send:
+        """Return the question about an open transaction."""
+        frame = {
+            "type": "check",
+            "transaction": check.transaction,
+            "group": check.group,
+            "checks": check.checks,
+            "message": message_view(check.message, binary=not self._codec.is_text),
+        }
+        return self._send(frame)
 
     def error(
         self,

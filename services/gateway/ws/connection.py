@@ -21,6 +21,7 @@ from gantry.runtime.telemetry import logger
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.quotas import Quota
 from services.gateway.turns import Turn
+from services.gateway.usecases.transactions.checking import TransactionCheck
 from services.gateway.ws.effects import (
     IDENTITY,
     INTERNAL_ERROR,
@@ -32,6 +33,7 @@ from services.gateway.ws.effects import (
     JoinRetries,
     Leave,
     Poisoned,
+    Produce,
     Publish,
     Return,
     Send,
@@ -43,6 +45,8 @@ from services.gateway.ws.limits import StreamLimits
 from services.gateway.ws.memberships import MembershipTasks
 from services.gateway.ws.outbox import Outbox
 from services.gateway.ws.ports import Consumers, FrameReading, Keys, Publisher
+from services.gateway.ws.producers import StreamProducers
+from services.gateway.ws.producing import Done
 from services.gateway.ws.publishing import PublishTasks
 from services.gateway.ws.pulling import PullTasks
 from services.gateway.ws.returning import ReturnTasks
@@ -84,6 +88,7 @@ class StreamConnection:
         abort: Callable[[], None],
         consumers: Consumers,
         publisher: Publisher,
+        producers: StreamProducers,
         keys: Keys,
         waiting: Quota,
         unsent: Quota,
@@ -102,6 +107,7 @@ class StreamConnection:
         self._receive = receive
         self._send = send
         self._abort = abort
+        self._producers = producers
         self._keys = keys
         self._key_id = key_id
         self._limits = limits
@@ -160,6 +166,18 @@ class StreamConnection:
         """Send a goodbye frame and end the stream soon after."""
         self._apply(self.session.close(code, reason, retry=retry, after_ms=after_ms))
 
+    def may_ask(self, check: TransactionCheck) -> bool:
+        """Return whether the client can be asked about a transaction."""
+        return self.session.checks.may_ask(check)
+
+    def ask(self, check: TransactionCheck, done: Done) -> None:
+        """Ask the client about a transaction; `done` is called with the answer, or with None if the stream ends."""
+        self._apply(self.session.checks.ask(check, done))
+
+    def drop(self, transaction: str) -> None:
+        """Stop waiting for an answer."""
+        self.session.checks.drop(transaction)
+
     def _apply(self, effects: Iterable[Effect]) -> None:
         if self._is_over:
             return
@@ -187,6 +205,8 @@ class StreamConnection:
             self._returning.begin(effect)
         elif isinstance(effect, Poisoned):
             self._returning.report(effect)
+        elif isinstance(effect, Produce):
+            self._producers.add(self, effect.groups)
         elif isinstance(effect, Publish):
             self._publishing.begin(effect)
         elif isinstance(effect, Close):
@@ -293,6 +313,7 @@ class StreamConnection:
         self.close(code, late, retry=True)
 
     async def _end(self) -> None:
+        self._producers.remove(self, self.session.checks.groups)
         self.session.end()
         self._metrics.count("stream_messages", self.session.take_pushed())
         try:

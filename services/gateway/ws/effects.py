@@ -6,12 +6,13 @@ JoinRetries     become a consumer of the group's retry topic, too
 Return          send messages back to their brokers
 Poisoned        report a message that holds up its queue
 Publish         send messages to brokers
+Produce         answer questions about open transactions
 Wake            feeds of the subscription may have something to pull now
 WakeFeed        one feed that waited for room may pull now
 Close           close the connection; always the last effect
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -115,6 +116,13 @@ class Leave:
 
 
 @dataclass(frozen=True, slots=True)
+class Produce:
+    """The stream answers questions about open transactions of these groups."""
+
+    groups: Collection[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Publish:
     """Send messages; `size_bytes` is the memory that their frame holds until then."""
 
@@ -147,14 +155,18 @@ class Close:
     reason: str
 
 
-Effect = Send | Join | JoinRetries | Leave | Return | Poisoned | Publish | Wake | WakeFeed | Close
+Effect = Send | Join | JoinRetries | Leave | Return | Poisoned | Produce | Publish | Wake | WakeFeed | Close
 
 
 class Rights(Protocol):
-    """The caller's rights. Both methods raise ProblemError."""
+    """The caller's rights. All methods raise ProblemError."""
 
     def require_publish(self, topic: str) -> None:
         """Raise unless the caller may publish to the topic."""
+        ...
+
+    def require_producer(self) -> None:
+        """Raise unless the caller may publish to any topic."""
         ...
 
     def require_consume(self, topic: str, group: str) -> None:

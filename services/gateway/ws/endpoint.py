@@ -30,6 +30,7 @@ from services.gateway.ws.limits import StreamLimits
 from services.gateway.ws.messagecodings import JsonMessageWriter, MsgpackMessageWriter
 from services.gateway.ws.messagewriter import MessageWriter, PropertyCache
 from services.gateway.ws.ports import Consumers, Publisher
+from services.gateway.ws.producers import StreamProducers
 from services.gateway.ws.session import Session
 
 log = logger("gateway.ws")
@@ -53,6 +54,7 @@ class StreamEndpoint:
         tickets: Tickets,
         consumers: Consumers,
         publisher: Publisher,
+        producers: StreamProducers,
         quotas: Limits,
         metrics: GatewayMetrics,
         clock: Clock,
@@ -64,6 +66,7 @@ class StreamEndpoint:
         self._tickets = tickets
         self._consumers = consumers
         self._publisher = publisher
+        self._producers = producers
         self._metrics = metrics
         self._clock = clock
         self._rng = rng
@@ -154,6 +157,7 @@ class StreamEndpoint:
             abort=lambda: opening.abort(scope),
             consumers=self._consumers,
             publisher=self._publisher,
+            producers=self._producers,
             keys=self._keys,
             waiting=self._quotas.waiting_queues,
             unsent=self._quotas.unsent_bytes,

@@ -44,9 +44,10 @@ class ClientFrame(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class Hello(ClientFrame, frozen=True, tag="hello"):
-    """Names the client."""
+    """Names the client, and the producer groups whose transactions it decides."""
 
     client_name: Text | None = None
+    producer_groups: list[Name] = []
     resume: Text | None = None
 
 
@@ -118,9 +119,9 @@ class Publish(ClientFrame, frozen=True, tag="publish"):
 
 
 class CheckResult(ClientFrame, frozen=True, tag="check_result"):
-    """Decides a transaction; not built yet."""
+    """Answers a check: decides a transaction."""
 
-    transaction: str
+    transaction: Text
     decision: Literal["commit", "rollback", "unknown"]
 
 

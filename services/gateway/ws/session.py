@@ -46,6 +46,7 @@ from services.gateway.ws.frames import Codec, RefusedFrameError, UnreadableFrame
 from services.gateway.ws.limits import StreamLimits
 from services.gateway.ws.messagewriter import MessageWriter, PropertyCache
 from services.gateway.ws.nacking import Failures, Returns, assign_retries
+from services.gateway.ws.producing import TransactionChecks
 from services.gateway.ws.publishes import PendingPublishes
 from services.gateway.ws.subscribing import Subscribing
 from services.gateway.ws.subscription import Subscription
@@ -59,6 +60,7 @@ class Session:
         is_closed: Whether Close was returned; nothing comes out any more.
         delivery: Limits on pulling and sending.
         publishes: PendingPublishes in flight.
+        checks: Questions about open transactions.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Session:
         self._answers = Answers(name, codec)
         self.delivery = Delivery(self._answers, self.subscriptions, shared, may_send=may_send)
         self.publishes = PendingPublishes(self._answers, rights, limits)
+        self.checks = TransactionChecks(self._answers, rights)
         self._returns = Returns(self._answers, limits)
         self._codec = codec
         self._subscribing = Subscribing(
@@ -300,6 +303,7 @@ class Session:
         """Stop all output, because the connection has ended."""
         self.is_closed = self.publishes.is_closed = True
         self.delivery.stop()
+        self.checks.end()
 
     def _hello(self, frame: frames.Hello) -> list[Effect]:
         if self._received > 1:
@@ -307,10 +311,7 @@ class Session:
         if frame.resume is not None:
             raise_unsupported("/resume", "resuming a session")
         self.client_name = frame.client_name
-        return []
-
-    def _subscribe(self, frame: frames.Subscribe) -> list[Effect]:
-        return [self._subscribing.subscribe(frame)]
+        return self.checks.hello(frame)
 
     def _ack(self, frame: frames.Ack) -> list[Effect]:
         subscription = self._find(frame.subscription)
@@ -353,9 +354,6 @@ class Session:
         heirs = assign_retries(self.subscriptions.values(), subscription.group)
         return [self._answers.state(subscription, "unsubscribed", frame.id), Leave(subscription, commits), *heirs]
 
-    def _publish(self, frame: frames.Publish) -> list[Effect]:
-        return [self.publishes.admit(frame, frame_bytes=self._frame_bytes)]
-
     def _next_token(self) -> str:
         self._feed_number += 1
         return f"{self._nonce}{self._feed_number}"
@@ -388,13 +386,13 @@ class Session:
     # A class attribute: a table of bound methods would be a reference cycle in each session.
     _HANDLERS: ClassVar[dict[type, Callable[[Any, Any], list[Effect]]]] = {
         frames.Hello: _hello,
-        frames.Subscribe: _subscribe,
+        frames.Subscribe: lambda self, frame: [self._subscribing.subscribe(frame)],
         frames.Ack: _ack,
         frames.Nack: _nack,
         frames.AddCredit: _add_credit,
         frames.Pause: _pause,
         frames.Resume: _resume,
         frames.Unsubscribe: _unsubscribe,
-        frames.Publish: _publish,
-        frames.CheckResult: lambda *_: raise_unsupported("/type", "deciding transactions"),
+        frames.Publish: lambda self, frame: [self.publishes.admit(frame, frame_bytes=self._frame_bytes)],
+        frames.CheckResult: lambda self, frame: self.checks.answer(frame),
     }

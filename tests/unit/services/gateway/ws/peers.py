@@ -26,6 +26,7 @@ from services.gateway.ws.inbound import Charge
 from services.gateway.ws.limits import StreamLimits
 from services.gateway.ws.opening import UnreportedReading
 from services.gateway.ws.ports import OnChange, OnReset, Pulled
+from services.gateway.ws.producers import StreamProducers
 from tests.support.pulledrecords import pulled
 from tests.support.sendresults import stored_messages
 from tests.support.virtualtime import VirtualClock
@@ -162,11 +163,13 @@ class Service:
         self.metrics = GatewayMetrics()
         self.consumers = FakeConsumers(messages=messages, queues=queues)
         self.publisher = FakePublisher()
+        self.producers = StreamProducers()
         self.endpoint = StreamEndpoint(
             keys=self.keys,
             tickets=self.tickets,
             consumers=self.consumers,
             publisher=self.publisher,
+            producers=self.producers,
             metrics=self.metrics,
             clock=clock,
             rng=Rng(1),

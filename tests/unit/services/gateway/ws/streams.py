@@ -44,6 +44,9 @@ class SomeRights:
     def require_publish(self, topic: str) -> None:
         self._require(topic)
 
+    def require_producer(self) -> None:
+        pass
+
     def require_consume(self, topic: str, group: str) -> None:
         self._require(topic)
         self._require(group)

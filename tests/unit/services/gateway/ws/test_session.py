@@ -293,18 +293,6 @@ def test_too_many_receipts() -> None:
     assert problem_of(stream.say(type="ack", subscription="s1", receipts=["1.1"] * 3)) == (413, "too-large")
 
 
-@pytest.mark.parametrize(
-    "frame",
-    [
-        {"type": "check_result", "transaction": "t", "decision": "commit"},
-    ],
-)
-def test_unimplemented_frames_are_refused(frame: dict[str, Any]) -> None:
-    stream = Stream()
-    stream.subscribe()
-    assert problem_of(stream.say(**frame)) == (501, "not-implemented")
-
-
 def test_a_pause_holds_messages_back() -> None:
     stream = Stream()
     subscription = stream.subscribe({queue(): 0})
