@@ -21,6 +21,7 @@ from services.gateway.features.keys import key_feature
 from services.gateway.features.limits import limit_feature
 from services.gateway.features.lives import life_feature
 from services.gateway.features.objectives import objective_feature
+from services.gateway.features.producergroups import producer_group_feature
 from services.gateway.features.read import read_feature
 from services.gateway.features.receiving import receiving_feature
 from services.gateway.features.reports import report_feature
@@ -57,6 +58,7 @@ FEATURES: Final[Sequence[Callable[[Core], Feature]]] = (
     limit_feature,
     service_feature,
     stream_feature,
+    producer_group_feature,
     reconciliation_feature,
     subscription_mirror_feature,
     audit_retention_feature,

@@ -1,6 +1,8 @@
 """Transactions over HTTP against real gateways, a real broker and Postgres."""
 
 import asyncio
+import hashlib
+import hmac
 import json
 import signal
 import subprocess
@@ -9,6 +11,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +32,14 @@ from tests.support.stack import Stack, environment
 
 TOPIC = "/v1/topics/ORDERS"
 GROUP = "ORDERS_TX"
+SECRET = "0123456789abcdef"
 WAIT_S = 60.0
 SETTINGS = {
     # An open transaction expires after about ten seconds.
     "GANTRY_BROKER_TRANSACTION_TIME_OUT": "1000",
     "GANTRY_BROKER_TRANSACTION_CHECK_INTERVAL": "500",
     "GANTRY_GATEWAY_TRANSACTION_MIRROR_INTERVAL_MS": "200",
+    "GANTRY_GATEWAY_WEBHOOK_PRIVATE_NETWORKS": "127.0.0.0/8",
 }
 
 
@@ -389,3 +394,39 @@ async def test_a_stream_of_the_group_decides_what_the_broker_asks_about(stack: S
                 lambda each=(transaction, state): show(http, {"transaction": each[0]})["state"] == each[1],
                 state,
             )
+
+
+class CheckHandler(BaseHTTPRequestHandler):
+    """Decides what the body of the message says."""
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        seconds, _, mac = self.headers["gantry-signature"].removeprefix("t=").partition(",v1=")
+        expected = hmac.new(SECRET.encode(), f"{seconds}.".encode() + body, hashlib.sha256).hexdigest()
+        answer = json.dumps({"decision": json.loads(body)["message"]["body"] if mac == expected else "unknown"})
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(answer.encode())
+
+    def log_message(self, *arguments: Any) -> None:
+        """Print nothing."""
+
+
+def test_the_url_of_the_group_decides_what_the_broker_asks_about(http: httpx.Client) -> None:
+    path = "/v1/producer-groups/CALLED"
+    assert http.get(path).json() == {"group": "CALLED", "check_url": None, "has_secret": False, "updated_at": None}
+    with ThreadingHTTPServer(("127.0.0.1", 0), CheckHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/check"
+        refused = http.put(path, json={"check_url": url})
+        assert (refused.status_code, refused.json()["field"]) == (400, "/check_secret")
+        made = http.put(path, json={"check_url": url, "check_secret": SECRET})
+        assert (made.status_code, made.json()["check_url"], made.json()["has_secret"]) == (201, url, True)
+        assert SECRET not in made.text
+        assert http.put(path, json={"check_url": url}).status_code == 200, "the secret stays"
+        for decision, state in (("commit", "committed"), ("rollback", "rolled_back")):
+            begun = begin(http, decision, group="CALLED", check_immunity=None)
+            wait_until(lambda each=(begun, state): show(http, each[0])["state"] == each[1], state)
+        server.shutdown()
+    assert http.put(path, json={"check_url": None}).json()["check_url"] is None
+    assert http.get(path).json()["has_secret"] is False

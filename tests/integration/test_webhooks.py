@@ -26,10 +26,11 @@ from services.gateway.errors import ProblemError
 from services.gateway.schemas.webhooks import NewWebhook, WebhookChange, make_secret
 from services.gateway.usecases.alerts import sender
 from services.gateway.usecases.alerts import webhooks as usecase
-from services.gateway.usecases.alerts.delivery import Resolver, SendPolicy, WebhookClient
+from services.gateway.usecases.alerts.delivery import SendPolicy, WebhookClient
 from services.gateway.usecases.alerts.listing import Alerts
 from services.gateway.usecases.alerts.webhooks import Webhooks
 from services.gateway.usecases.metadata import Metadata
+from services.gateway.usecases.outbound.addresses import Resolver
 from services.gateway.views.alerts import event_view
 from services.gateway.views.webhooks import delivery_body, delivery_view, new_webhook_view, webhook_view
 from spark.postgres import Connection

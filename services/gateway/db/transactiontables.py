@@ -1,4 +1,4 @@
-"""The table of transactions; migrations/versions create it.
+"""The tables of transactions and of producer groups with a URL; migrations/versions create them.
 
 A row is written before its half message is sent. `due_at` is the time of the next delivery of a decision, and the lease
 of the gateway that delivers it. A row of origin `remoting` mirrors a transaction of a RocketMQ client.
@@ -42,4 +42,13 @@ TRANSACTIONS: Final = Table(
     Index("ix_transactions_open", "broker", "seen_at", postgresql_where=text("state = 'open'")),
     Index("ix_transactions_created_at", "created_at", "id"),
     Index("ix_transactions_ended_at", "ended_at"),
+)
+
+PRODUCER_GROUPS: Final = Table(
+    "producer_groups",
+    Metadata.metadata,
+    Column("name", NAME, primary_key=True),
+    Column("check_url", Text, nullable=False),
+    Column("check_secret", Text, nullable=False),
+    Column("updated_at", MOMENT, server_default=func.now(), nullable=False),
 )

@@ -8,30 +8,22 @@ import asyncio
 import base64
 import hashlib
 import hmac
-import ipaddress
-import socket
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
-import anyio
 import httpx
 
 from gantry.runtime.clock import Clock
 from gantry.runtime.rng import Rng
 from services.gateway.db.webhooks import ClaimedDelivery
-from services.gateway.schemas.webhooks import Network, is_allowed, key_of
+from services.gateway.schemas.webhooks import Network, key_of
 from services.gateway.settings import GatewaySettings
+from services.gateway.usecases.outbound.addresses import AddressRefusedError, Resolve, checked_address
 
 USER_AGENT: Final = "gantry-webhooks"
 ERROR_CHARACTERS_MAX: Final = 300
-Resolve = Callable[[str, int], Awaitable[list[str]]]
-"""Host and port → addresses; raises OSError."""
-
-NAMES_CACHED_MAX: Final = 100
-"""Limit of remembered host names, which is the limit of webhooks; the oldest are evicted."""
 
 LEASE_SPARE_MS: Final = 50_000
 """Time by which a lease outlasts an attempt, so that even a slow Postgres can store the outcome."""
@@ -80,10 +72,6 @@ class AttemptResult:
 
     status: int | None
     error: str | None
-
-
-class AddressRefusedError(Exception):
-    """No address of the host name is allowed; the message lists the addresses."""
 
 
 def signature(secret: str, delivery_id: str, timestamp_s: int, body: bytes) -> str:
@@ -140,7 +128,7 @@ class WebhookClient:
 
     async def _post(self, claimed: ClaimedDelivery) -> int:
         url = httpx.URL(claimed.url)
-        address = await self._checked_address(url)
+        address = await checked_address(url, self._resolve, self._networks)
         timestamp_s, body = self._clock.now_ms() // 1_000, claimed.body.encode()
         headers = {
             "host": url.netloc.decode("ascii"),
@@ -157,74 +145,3 @@ class WebhookClient:
             extensions={"sni_hostname": url.host},
         ) as answer:
             return answer.status_code
-
-    async def _checked_address(self, url: httpx.URL) -> str:
-        """Return an address of the URL's host that is allowed. Raises OSError, AddressRefusedError."""
-        addresses = await self._resolve(url.host, url.port or (443 if url.scheme == "https" else 80))
-        for address in addresses:
-            if is_allowed(ipaddress.ip_address(address.partition("%")[0]), self._networks):
-                return address
-        raise AddressRefusedError(f"{url.host} is {', '.join(addresses)}, and only public addresses are allowed")
-
-
-class Resolver:
-    """The system's lookup of host names, at most three at a time.
-
-    uvloop looks names up in four threads, and other connections need one, too. A lookup cannot be cancelled: its thread
-    stays busy until the name servers time out, even if the caller gives up earlier. So there are three lanes with one
-    lookup at a time each: for names that were found the last time, for names that were not found, and for new names.
-    Name servers that do not answer block only their own lane.
-
-    Concurrency: one event loop, any number of tasks.
-    """
-
-    def __init__(self) -> None:
-        self._lanes = {was_found: asyncio.Semaphore(1) for was_found in (True, False, None)}
-        self._was_found: dict[str, bool] = {}
-
-    async def resolve(self, host: str, port: int) -> list[str]:
-        """Return the addresses of a host. Raises OSError."""
-        with suppress(ValueError):
-            return [str(ipaddress.ip_address(host))]
-        lane = self._lanes[self._was_found.get(host)]
-        await lane.acquire()
-        loop = asyncio.get_running_loop()
-        looking = asyncio.ensure_future(loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-        # The lane stays taken until the thread is free, which may be long after the caller gave up.
-        looking.add_done_callback(lambda done: _release_lane(done, lane))
-        found: list[Any] = []
-        try:
-            found = await asyncio.shield(looking)
-        finally:
-            self._remember(host, was_found=bool(found))
-        return [str(entry[4][0]) for entry in found]
-
-    def _remember(self, host: str, *, was_found: bool) -> None:
-        self._was_found.pop(host, None)
-        self._was_found[host] = was_found
-        if len(self._was_found) > NAMES_CACHED_MAX:
-            del self._was_found[next(iter(self._was_found))]
-
-
-def _release_lane(looking: "asyncio.Future[Any]", lane: asyncio.Semaphore) -> None:
-    lane.release()
-    if not looking.cancelled():
-        # If the caller has given up, the exception is retrieved here; otherwise asyncio would log it.
-        looking.exception()
-
-
-async def open_transport() -> httpx.AsyncHTTPTransport:
-    """Return a new transport.
-
-    It keeps no connections: each was verified for one host name, and others may share its address.
-    """
-    return await asyncio.to_thread(_make_transport)
-
-
-def _make_transport() -> httpx.AsyncHTTPTransport:
-    # Loading the certificates of all authorities and the modules of the first connection takes too long for the event
-    # loop. Any use of anyio loads these modules.
-    anyio.run(anyio.sleep, 0)
-    return httpx.AsyncHTTPTransport(
-        verify=httpx.create_ssl_context(), trust_env=False, limits=httpx.Limits(max_keepalive_connections=0)
-    )

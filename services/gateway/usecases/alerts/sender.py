@@ -27,8 +27,9 @@ from services.gateway.db.webhooks import EVENTS_AT_ONCE, ClaimedDelivery, Delive
 from services.gateway.errors import ProblemError
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.schemas.webhooks import Network
-from services.gateway.usecases.alerts.delivery import AttemptResult, Resolver, SendPolicy, WebhookClient, open_transport
+from services.gateway.usecases.alerts.delivery import AttemptResult, SendPolicy, WebhookClient
 from services.gateway.usecases.metadata import Metadata
+from services.gateway.usecases.outbound.addresses import Resolver, open_transport
 
 log = logger("gateway.webhooks")
 

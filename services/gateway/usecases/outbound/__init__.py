@@ -1,0 +1,1 @@
+"""Requests of the gateway to URLs that its users give."""
