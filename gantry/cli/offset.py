@@ -1,21 +1,23 @@
-"""`gantry offset`: show and set the committed offsets of consumer groups."""
+"""`gantry offset`: show, set, reset and clone the committed offsets of consumer groups."""
 
-import re
 from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
 
+from gantry.cli import offsetreset
 from gantry.cli.formatting import print_items, print_json, print_table
 from gantry.cli.options import DATA_DEFAULT, DataOption, GroupArgument, JsonOption, KeyOption, TopicArgument, UrlOption
 from gantry.cli.outcome import EXIT_FAILED, fail
 from gantry.cli.remote import Remote, connect, segment
 
-app = typer.Typer(name="offset", help="Show and set committed offsets of consumer groups.", no_args_is_help=True)
+app = typer.Typer(name="offset", help="Show and move committed offsets of consumer groups.", no_args_is_help=True)
+app.command()(offsetreset.reset)
+app.command()(offsetreset.undo)
+app.command()(offsetreset.clone)
 
 # The gateway's limit on the offsets of one request.
 COMMIT_MAX = 1_000
-_MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2})")
 
 
 @app.command()
@@ -51,11 +53,10 @@ def set_offsets(
 ) -> None:
     """Set the committed offsets of a group on a topic: the offsets it consumes from next.
 
-    Sets all queues of the topic, or those that --broker and --queue select. Stop all consumers of the group first: a
-    connected consumer goes on from its own position and overwrites the committed offset.
+    Sets all queues of the topic, or those that --broker and --queue select. Stop all consumers of the group first, or
+    use `gantry offset reset`, which moves running consumers too.
     """
-    if not (to in ("earliest", "latest") or to.isdecimal() or _MOMENT.fullmatch(to)):
-        raise typer.BadParameter(f"{to!r} is neither an offset, earliest, latest nor a time", param_hint="--to")
+    offsetreset.check_target(to)
     remote = connect(data, url, key)
     queues = [
         item

@@ -6,6 +6,7 @@ from typing import Any
 from gantry.http import calls
 from gantry.http.alertclient import AsyncAlertClient
 from gantry.http.consumeclient import AsyncConsumeClient
+from gantry.http.offsetclient import AsyncOffsetClient
 from gantry.http.reportclient import AsyncReportClient
 from gantry.http.results import (
     AuditEntry,
@@ -32,7 +33,7 @@ from gantry.http.results import (
 from gantry.http.workclient import AsyncWorkClient
 
 
-class AsyncGantryClient(AsyncAlertClient, AsyncConsumeClient, AsyncReportClient, AsyncWorkClient):
+class AsyncGantryClient(AsyncAlertClient, AsyncConsumeClient, AsyncOffsetClient, AsyncReportClient, AsyncWorkClient):
     """Calls one gateway with one API key, over a pool of connections. No call is repeated after a failure.
 
     Every method raises GantryProblem if the gateway refuses the call or can't serve it, GantryConnectionError if no

@@ -6,6 +6,7 @@ from typing import Any
 from gantry.http import calls
 from gantry.http.alertclient import AlertClient
 from gantry.http.consumeclient import ConsumeClient
+from gantry.http.offsetclient import OffsetClient
 from gantry.http.reportclient import ReportClient
 from gantry.http.results import (
     AuditEntry,
@@ -32,7 +33,7 @@ from gantry.http.results import (
 from gantry.http.workclient import WorkClient
 
 
-class GantryClient(AlertClient, ConsumeClient, ReportClient, WorkClient):
+class GantryClient(AlertClient, ConsumeClient, OffsetClient, ReportClient, WorkClient):
     """Calls one gateway with one API key, over a pool of connections. No call is repeated after a failure.
 
     Every method raises GantryProblem if the gateway refuses the call or can't serve it, GantryConnectionError if no

@@ -78,6 +78,7 @@ LAST_ADMIN_KEY = _type("last-admin-key", 409, "The last key with the right admin
 CONFLICT = _type("conflict", 409, "The request conflicts with the current state")
 HIDES_MESSAGES = _type("hides-messages", 409, "The change would hide messages")
 MEMBERS_CONNECTED = _type("members-connected", 409, "Members of the group are connected")
+UNDO_REFUSED = _type("undo-refused", 409, "The reset of offsets can't be undone")
 JOB_ENDED = _type("job-ended", 409, "The job has ended")
 ALREADY_DECIDED = _type("already-decided", 409, "The transaction is decided already")
 RECEIPT_GONE = _type("receipt-gone", 410, "The receipt is no longer valid")

@@ -84,6 +84,9 @@ CONFIG = SchemathesisConfig.from_dict(
                     "checks": {"positive_data_acceptance": {"expected-statuses": ["2xx", 400, 404]}},
                 }
                 for name in (
+                    "resetOffsets",
+                    "cloneOffsets",
+                    "undoOffsetReset",
                     "listDeadLetters",
                     "exportDeadLetters",
                     "redriveDeadLetters",

@@ -17,20 +17,24 @@ from services.gateway.core import Core, Feature
 from services.gateway.features.actor import actor_of
 from services.gateway.features.configs import config_routes
 from services.gateway.schemas.configs import GroupChange
-from services.gateway.schemas.offsets import Commits
+from services.gateway.schemas.offsets import CloneRequest, Commits, ResetRequest, UndoRequest
 from services.gateway.settings import OFFSETS_BYTES_MAX
 from services.gateway.usecases.configs.configs import Configs
 from services.gateway.usecases.consuming.consumers import Consumers
 from services.gateway.usecases.consuming.offsets import GroupOffsets
+from services.gateway.usecases.consuming.resets import OffsetResets
 from services.gateway.usecases.page import Page
 from services.gateway.views.configs import group_view
 from services.gateway.views.consumers import client_view, subscription_view
 from services.gateway.views.metadata import metadata_page_view
-from services.gateway.views.offsets import commits_view, group_offset_view
+from services.gateway.views.offsets import commits_view, group_offset_view, reset_view
 from services.gateway.views.page import page_view
 
 _change = msgspec.json.Decoder(GroupChange)
 _commits = msgspec.json.Decoder(Commits)
+_reset = msgspec.json.Decoder(ResetRequest)
+_undo = msgspec.json.Decoder(UndoRequest)
+_clone = msgspec.json.Decoder(CloneRequest)
 
 
 def group_feature(core: Core) -> Feature:
@@ -44,7 +48,9 @@ def group_feature(core: Core) -> Feature:
         may_see=Principal.may_see_group,
         visible_name=_visible_group,
     )
-    return Feature([*groups, *consumption_routes(core.groups, offsets, core.consumers)])
+    resets = OffsetResets(core.engine, core.brokers, offsets, core.consumers, core.metadata)
+    consumption = consumption_routes(core.groups, offsets, core.consumers)
+    return Feature([*groups, *consumption, *reset_routes(core.groups, resets)])
 
 
 def consumption_routes(
@@ -85,6 +91,46 @@ def consumption_routes(
         Operation("PUT", "/v1/groups/{group}/offsets", put_offsets),
         Operation("GET", "/v1/groups/{group}/clients", clients),
         Operation("GET", "/v1/groups/{group}/subscriptions", subscriptions, frozenset({"cursor", "limit"})),
+    ]
+
+
+def reset_routes(groups: Configs[SubscriptionGroup], resets: OffsetResets) -> list[Operation]:
+    """Return the operations that reset the offsets of a group."""
+
+    async def reset(call: Call) -> Answer:
+        group = _visible_group(call)
+        wanted = await call.read_json(_reset, bytes_max=OFFSETS_BYTES_MAX)
+        await groups.require(group)
+        report = await resets.reset(
+            group, wanted.topic, wanted.to, call.principal, actor_of(call), dry_run=wanted.dry_run
+        )
+        return json_answer(reset_view(report, call.request_id))
+
+    async def undo(call: Call) -> Answer:
+        group = _visible_group(call)
+        wanted = await call.read_json(_undo, bytes_max=OFFSETS_BYTES_MAX)
+        await groups.require(group)
+        report = await resets.undo(group, wanted.undo, call.principal, actor_of(call))
+        return json_answer(reset_view(report, call.request_id))
+
+    async def clone(call: Call) -> Answer:
+        group = _visible_group(call)
+        wanted = await call.read_json(_clone, bytes_max=OFFSETS_BYTES_MAX)
+        check_group(wanted.from_group, field="/from_group")
+        principal = call.principal
+        principal.require(principal.may_see_group(wanted.from_group), "consume", f"group {wanted.from_group}")
+        await groups.require(wanted.from_group)
+        await groups.require(group)
+        report = await resets.clone(
+            group, wanted.from_group, wanted.topic, principal, actor_of(call), dry_run=wanted.dry_run
+        )
+        return json_answer(reset_view(report, call.request_id))
+
+    path = "/v1/groups/{group}/offsets"
+    return [
+        Operation("POST", f"{path}:reset", reset),
+        Operation("POST", f"{path}:undo", undo),
+        Operation("POST", f"{path}:clone", clone),
     ]
 
 

@@ -37,6 +37,13 @@ LETTER = MESSAGE | {
     "dead_at": "", "origin": {"topic": "T", "message_id": None}, "attempts": 16, "redriven_at": None,
 }  # fmt: skip
 WAITING = MESSAGE | {"handle": "h", "deliver_at": ""}
+RESET = {
+    "items": [{
+        "topic": "T", "broker": "b", "queue_id": 1, "from": "12", "to": "9", "messages": "3", "first": {}, "last": None,
+        "note": None, "outcome": "reset",
+    }],
+    "messages": "3", "undo": "token", "truncated": False,
+}  # fmt: skip
 JOB = {
     "job": "j-1", "kind": "redrive", "arguments": {}, "state": "running", "cancel_requested": False, "done": 3,
     "failed": 0, "total": None, "error": None, "created_by": None, "created_at": "", "started_at": "", "ended_at": None,
@@ -107,6 +114,9 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str, Any]] = [
     ("commit_offsets", ("G", [OffsetCommit("T", "b", 1, 9)]), {}, "PUT /v1/groups/G/offsets",
      {"results": [{"topic": "T", "broker": "b", "queue_id": 1, "offset": "9", "outcome": "committed"}],
       "committed": 1, "refused": 0}),
+    ("reset_offsets", ("G", "T", [OffsetCommit("T", "b", 1, 9)]), {}, "POST /v1/groups/G/offsets:reset", RESET),
+    ("undo_offset_reset", ("G", "token"), {}, "POST /v1/groups/G/offsets:undo", RESET),
+    ("clone_offsets", ("G", "H"), {"topic": "T"}, "POST /v1/groups/G/offsets:clone", RESET),
     ("list_clients", ("G",), {}, "GET /v1/groups/G/clients", page()),
     ("list_subscriptions", ("G",), {}, "GET /v1/groups/G/subscriptions?limit=1000", page()),
     ("list_objectives", (), {"group": "G"}, "GET /v1/objectives?limit=1000&group=G", page(OBJECTIVE)),
