@@ -7,6 +7,7 @@ import typer
 from gantry.cli import objective, retrypolicy
 from gantry.cli.formatting import print_facts, print_items, print_json, print_table
 from gantry.cli.options import DATA_DEFAULT, DataOption, GroupArgument, JsonOption, KeyOption, UrlOption, YesOption
+from gantry.cli.outcome import EXIT_FAILED
 from gantry.cli.remote import connect, segment
 
 app = typer.Typer(name="group", help="Manage consumer groups.", no_args_is_help=True)
@@ -74,6 +75,31 @@ def create(
         headers={"If-None-Match": "*"} if new else {},
     )
     _show(made, as_json=as_json)
+
+
+@app.command()
+def consistency(
+    group: GroupArgument,
+    *,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell whether the connected members of a group agree on topics, filters and message model."""
+    found = connect(data, url, key).call("GET", f"/v1/groups/{segment(group)}/consistency")
+    if as_json:
+        print_json(found)
+    else:
+        rows = [
+            [one["kind"], one["topic"], side["value"], side["since"], side["clients_count"], ", ".join(side["clients"])]
+            for one in found["differences"]
+            for side in one["sides"]
+        ]
+        known = "the members agree" if found["consistent"] else f"unknown: {'; '.join(found['missing'])}"
+        print_table(["differ in", "topic", "value", "since", "members", "clients"], rows, empty=known)
+    if not found["consistent"]:
+        raise typer.Exit(EXIT_FAILED)
 
 
 @app.command("list")

@@ -31,6 +31,7 @@ from gantry.http.results import (
     FoundMessages,
     Group,
     GroupClient,
+    GroupConsistency,
     GroupOffset,
     GroupSubscription,
     Key,
@@ -192,6 +193,11 @@ def commit_offsets(group: str, commits: Sequence[OffsetCommit]) -> Call[list[Off
 def list_clients(group: str) -> Call[Page[GroupClient]]:
     """List a group's connected instances."""
     return Call("GET", path_of("groups", group, "clients"), json_of(Page[GroupClient]))
+
+
+def get_consistency(group: str) -> Call[GroupConsistency]:
+    """Compare the members of a group."""
+    return Call("GET", path_of("groups", group, "consistency"), json_of(GroupConsistency))
 
 
 def list_subscriptions(group: str, *, cursor: str | None) -> Call[Page[GroupSubscription]]:

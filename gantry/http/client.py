@@ -15,6 +15,7 @@ from gantry.http.results import (
     FoundMessages,
     Group,
     GroupClient,
+    GroupConsistency,
     GroupOffset,
     GroupSubscription,
     Key,
@@ -152,6 +153,10 @@ class GantryClient(AlertClient, ConsumeClient, OffsetClient, ReportClient, WorkC
     def list_clients(self, group: str) -> list[GroupClient]:
         """Return the instances of a consumer group that are connected now."""
         return self.run(calls.list_clients(group)).items
+
+    def get_consistency(self, group: str) -> GroupConsistency:
+        """Return whether the connected members of a group agree on topics, filters and message model."""
+        return self.run(calls.get_consistency(group))
 
     def list_subscriptions(self, group: str) -> list[GroupSubscription]:
         """Return the subscriptions of the group's instances, present and past."""

@@ -268,6 +268,32 @@ class GroupSubscription(msgspec.Struct, frozen=True):
     last_seen_at: str
 
 
+class DifferingSide(msgspec.Struct, frozen=True):
+    """Members of a group on one side of a difference; `clients` has at most 100 of them."""
+
+    value: str
+    clients: list[str]
+    clients_count: int
+    since: str
+
+
+class GroupDifference(msgspec.Struct, frozen=True):
+    """A difference between members of a group: `models`, `topics` or `filters`. `topic` is None for `models`."""
+
+    kind: str
+    topic: str | None
+    sides: list[DifferingSide]
+
+
+class GroupConsistency(msgspec.Struct, frozen=True):
+    """Whether the connected members of a group agree; `consistent` is None if a broker does not answer."""
+
+    consistent: bool | None
+    since: str | None
+    differences: list[GroupDifference]
+    missing: list[str]
+
+
 class NameServer(msgspec.Struct, frozen=True):
     """A name server."""
 

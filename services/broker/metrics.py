@@ -4,7 +4,7 @@ Source: RocketMQ 5.x BrokerMetricsManager and DefaultStoreMetricsManager (names 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -24,6 +24,9 @@ from services.broker.registry.producers import ProducerTable
 from services.broker.registry.topics import TopicTable
 from services.broker.stats import LATENCY_BOUNDS_MS, BrokerStats, Latency
 from services.broker.store.results import StoreState
+
+DIFFERING_GROUPS_NAMED_MAX: Final = 100
+"""Largest number of groups that the metric of differing groups names."""
 
 _BASE = ("cluster", "node_type", "node_id")
 
@@ -132,6 +135,7 @@ class BrokerCollector(Collector):
         yield self._gauge("rocketmq_consumer_group_number", "Consumer groups.", len(self._groups))
         yield self._gauge("rocketmq_producer_connections", "Producer instances.", producers)
         yield self._gauge("rocketmq_consumer_connections", "Consumer instances.", consumers)
+        yield from self._differing_groups()
         yield self._gauge("gantry_broker_held_pulls", "Pulls that wait for a message.", self._long_polling.count)
         yield self._gauge("gantry_broker_waiting_sends", "Sends that wait for the disk.", self._waiters.waiting_count)
         watermark = GaugeMetricFamily(
@@ -205,6 +209,19 @@ class BrokerCollector(Collector):
         family = CounterMetricFamily(name, text, labels=_BASE)
         family.add_metric(self._base, value)
         return family
+
+    def _differing_groups(self) -> Iterator[Metric]:
+        differing = [info for info in self._consumers.groups() if info.variants.differs_since_ms is not None]
+        text = "Consumer groups whose members differ in topics, filters or message model."
+        yield self._gauge("gantry_broker_differing_groups", text, len(differing))
+        since = GaugeMetricFamily(
+            "gantry_broker_group_differs_since_seconds",
+            "Time since when the members of the group differ, for some of these groups.",
+            labels=[*_BASE, "consumer_group"],
+        )
+        for info in differing[:DIFFERING_GROUPS_NAMED_MAX]:
+            since.add_metric([*self._base, info.name], (info.variants.differs_since_ms or 0) / 1_000)
+        yield since
 
     def _histogram(self, name: str, text: str, latency: Latency) -> HistogramMetricFamily:
         family = HistogramMetricFamily(name, text, labels=_BASE)

@@ -106,6 +106,35 @@ async def test_a_reset_is_not_undone_by_the_next_ack_of_a_stream(http: httpx.Cli
     assert committed(http, group) == "15"
 
 
+async def test_members_that_differ_are_named_over_http(http: httpx.Client, engine: ClientEngine) -> None:
+    group = made(http, "DIFFERING")
+
+    async def changed(assigned: Any, revoked: Any) -> None:
+        pass
+
+    async def ask() -> Any:
+        return (await asyncio.to_thread(http.get, f"/v1/groups/{group}/consistency")).json()
+
+    assert await ask() == {"consistent": True, "since": None, "differences": [], "missing": []}
+    members = [
+        GroupMember(engine, group, [parse_tag_expression(TOPIC, tags, 1)], client_id=client_id, on_change=changed)
+        for client_id, tags in (("10.0.0.1@alike", "A||B"), ("10.0.0.1@alike2", "B||A"), ("10.0.0.1@other", "A"))
+    ]
+    for member in members:
+        await member.start()
+    found = await ask()
+    (difference,) = found["differences"]
+    assert (found["consistent"], difference["kind"], difference["topic"]) == (False, "filters", TOPIC)
+    sides = {side["value"]: side for side in difference["sides"]}
+    assert set(sides["A || B"]["clients"]) == {"10.0.0.1@alike", "10.0.0.1@alike2"}
+    assert (sides["A"]["clients"], sides["A"]["clients_count"]) == (["10.0.0.1@other"], 1)
+    assert found["since"] >= sides["A || B"]["since"]
+    await members[-1].close()
+    assert (await ask())["consistent"] is True
+    for member in members[:-1]:
+        await member.close()
+
+
 def test_no_offset_changes_if_a_broker_can_not_list_connections(http: httpx.Client, stack: Stack) -> None:
     group = made(http, "SILENT")
     assert reset(http, group, "3").json()["committed"] == 1

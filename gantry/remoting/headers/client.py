@@ -50,3 +50,9 @@ class GetConsumerRunningInfoHeader(Header):
     consumer_group: str
     client_id: str
     jstack_enable: bool | None = None
+
+
+class GroupVariantsHeader(Header):
+    """900021: get what the members of a consumer group announce."""
+
+    consumer_group: str

@@ -1,6 +1,7 @@
-"""Requests of tools about connected clients (203, 204, 328, 343, 345) and about the state of one client (307)."""
+"""Requests of tools about connected clients (203, 204, 328, 343, 345, 900021), and about the state of one client (307)."""
 
 from collections.abc import Mapping
+from itertools import islice
 
 import msgspec
 
@@ -8,6 +9,7 @@ from gantry.model.group import ConsumeFromWhere, ConsumeType, MessageModel
 from gantry.remoting.aio.channel import Channel, Handler
 from gantry.remoting.bodies import ClientConnection, ConsumerConnection, ProducerConnection, TopicList
 from gantry.remoting.bodies.beans import SubscriptionDataBean
+from gantry.remoting.bodies.variants import CLIENTS_NAMED_MAX, GroupVariants, MemberVariant, WantedTopic
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.errors import RequestFailedError, RequestTimeoutError
@@ -16,6 +18,7 @@ from gantry.remoting.headers import (
     GetConsumerRunningInfoHeader,
     GetProducerConnectionListHeader,
 )
+from gantry.remoting.headers.client import GroupVariantsHeader
 from gantry.remoting.headers.fields import Header
 from services.broker.assembly import Broker
 from services.broker.identity import BrokerIdentity
@@ -25,6 +28,7 @@ from services.broker.registry.clients import ClientInfo
 from services.broker.registry.consumers import ConsumerTable
 from services.broker.registry.offsets import OffsetTable
 from services.broker.registry.producers import ProducerTable
+from services.broker.registry.variants import Signature, Variant
 
 # Some clients (ali-ons) never reply to requests of a broker. RocketMQ waits 10 s for them.
 CLIENT_TIMEOUT_MS = 10_000
@@ -78,6 +82,7 @@ class ConnectionProcessor:
                 code.QUERY_TOPICS_BY_CONSUMER: self.topics_of,
                 code.QUERY_SUBSCRIPTION_BY_CONSUMER: self.subscription_of,
                 code.GET_CONSUMER_RUNNING_INFO: self.running_info,
+                code.GANTRY_GROUP_VARIANTS: self.variants,
             }
         )
 
@@ -93,6 +98,19 @@ class ConnectionProcessor:
             consume_type=ConsumeType(info.consume_type),
             message_model=MessageModel(info.message_model),
             consume_from_where=ConsumeFromWhere(info.consume_from_where),
+        ).encode()
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
+
+    def variants(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """900021: return what the members of a group announce, and since when they differ."""
+        group = GroupVariantsHeader.from_ext(request.ext_fields).consumer_group
+        info = self._consumers.find(group)
+        if info is None:
+            raise RefusalError(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
+        variants = sorted(info.variants.all().items(), key=lambda item: item[1].since_ms)
+        body = GroupVariants(
+            differs_since=info.variants.differs_since_ms,
+            variants=[_variant(signature, variant) for signature, variant in variants],
         ).encode()
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
 
@@ -173,6 +191,19 @@ def _connection(client: ClientInfo) -> ClientConnection:
         client_id=client.client_id,
         language=client.language.name,
         version=client.version,
+    )
+
+
+def _variant(signature: Signature, variant: Variant) -> MemberVariant:
+    return MemberVariant(
+        client_ids=[client_id for _, client_id in islice(variant.members, CLIENTS_NAMED_MAX)],
+        clients=len(variant.members),
+        message_model=signature.message_model,
+        since=variant.since_ms,
+        subscriptions=[
+            WantedTopic(topic=one.topic, expression_type=one.expression_type, expression=one.expression)
+            for one in sorted(signature.wanted)
+        ],
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Final, NamedTuple
 
 from gantry.model.errors import InvalidExpressionError
-from gantry.model.group import MessageModel, SubscriptionData, SubscriptionGroup
+from gantry.model.group import SubscriptionData, SubscriptionGroup
 from gantry.model.names import TOOLS_CONSUMER_GROUP, is_dlq_topic
 from gantry.model.sysflag import PullSysFlag
 from gantry.model.topic import Perm, TopicConfig
@@ -311,28 +311,30 @@ class PullProcessor:
             )
         if header.max_msg_nums < 1:
             raise RefusalError(ResponseCode.INVALID_PARAMETER, f"maxMsgNums={header.max_msg_nums}: is less than 1")
-        return _Allowed(topic, group, self._filter(header, group))
+        return _Allowed(topic, group, self._filter(channel, header, group))
 
-    def _filter(self, header: PullMessageHeader, group: SubscriptionGroup) -> MessageFilter:
+    def _filter(self, channel: Channel, header: PullMessageHeader, group: SubscriptionGroup) -> MessageFilter:
         try:
             if header.sys_flag & PullSysFlag.SUBSCRIPTION:
                 subscription = inline_subscription(header.topic, header.expression_type, header.subscription)
             else:
-                subscription = self._subscription_of_group(header, group)
+                subscription = self._subscription_of_group(channel, header, group)
             if subscription.is_sql:
                 require_sql_enabled(self._live_settings, header.consumer_group, subscription)
             return self._filters.filter_of(subscription)
         except InvalidExpressionError as error:
             raise unparsable(error) from None
 
-    def _subscription_of_group(self, header: PullMessageHeader, group: SubscriptionGroup) -> SubscriptionData:
+    def _subscription_of_group(
+        self, channel: Channel, header: PullMessageHeader, group: SubscriptionGroup
+    ) -> SubscriptionData:
         info = self._consumers.find(header.consumer_group)
         if info is None:
             raise RefusalError(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST,
                 f"the consumer's group info not exist, {header.consumer_group}{FAQ}",
             )
-        if not group.consume_broadcast_enable and info.message_model == MessageModel.BROADCASTING:
+        if not group.consume_broadcast_enable and info.is_broadcasting(channel):
             raise _forbidden(
                 f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
                 ForbiddenType.BROADCASTING,
@@ -342,7 +344,7 @@ class PullProcessor:
                 f"the consumer group[{header.consumer_group}] is forbidden for topic[{header.topic}]",
                 ForbiddenType.SUBSCRIPTION,
             )
-        subscription = info.subscriptions.get(header.topic)
+        subscription = info.subscription_of(channel, header.topic, header.sub_version)
         if subscription is None:
             raise RefusalError(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST,

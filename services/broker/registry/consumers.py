@@ -1,29 +1,118 @@
-"""Live consumers: the instances of each group and the group's subscriptions.
+"""Live consumers: the instances of each group, and what they subscribe to.
 
-A subscription belongs to the group, not to an instance. A heart-beat replaces a subscription only with a greater
-version, and it removes the subscriptions to topics that it does not name. So two instances of one group with different
-topics keep removing each other's subscription. RocketMQ does the same, and its clients rely on this rule.
+Each member has its own subscriptions. A pull that names no filter gets that of a member on its connection, so members
+that disagree don't change each other's filters. The subscription of the group to a topic is the one with the greatest
+version among its members; the group subscribes to a topic as long as one member does. RocketMQ keeps one table for each
+group, which every heart-beat overwrites, so that members with different topics keep removing each other's subscription.
 
 Concurrency: the loop's thread only.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
-from gantry.model.group import SubscriptionData
+from gantry.model.group import MessageModel, SubscriptionData
 from services.broker.registry.clients import ClientChannel, ClientInfo, Memberships
+from services.broker.registry.variants import Variants, signature_of
+
+MemberKey = tuple[ClientChannel, str]
+_NO_VERSION: Final = -(2**63)
 
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """The live part of a consumer group. `consume_type` and the two fields after it come from the latest heart-beat."""
+    """The live part of a consumer group. `consume_type` and `consume_from_where` come from the latest heart-beat.
+
+    Attributes:
+        variants: The announcements of the members, and whether they agree.
+    """
 
     name: str
     consume_type: str
-    message_model: str
     consume_from_where: str
-    members: dict[tuple[ClientChannel, str], ClientInfo] = field(default_factory=dict)
-    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    members: dict[MemberKey, ClientInfo] = field(default_factory=dict)
+    variants: Variants = field(default_factory=Variants)
+    _announced: dict[MemberKey, Mapping[str, SubscriptionData]] = field(default_factory=dict)
+    _client_ids: dict[ClientChannel, dict[str, None]] = field(default_factory=dict)
+    _shared: dict[str, SubscriptionData] = field(default_factory=dict)
+    _counts: Counter[str] = field(default_factory=Counter)
+    _stale: set[str] = field(default_factory=set)
+
+    @property
+    def subscriptions(self) -> Mapping[str, SubscriptionData]:
+        """The subscriptions of the group, by topic."""
+        if self._stale:
+            for announced in self._announced.values():
+                for topic in self._stale & announced.keys():
+                    self._share(announced[topic])
+            self._stale.clear()
+        return self._shared
+
+    @property
+    def message_model(self) -> str:
+        """The message model: BROADCASTING if no member consumes in clustering mode."""
+        models = self.variants.models()
+        return MessageModel.BROADCASTING if models == {MessageModel.BROADCASTING} else MessageModel.CLUSTERING
+
+    def is_broadcasting(self, connection: Any) -> bool:
+        """Return whether the members on a connection, or else those of the whole group, consume in broadcasting mode."""
+        client_ids = self._client_ids.get(connection, ())
+        models = {self.variants.model_of((connection, client_id)) for client_id in client_ids} - {None}
+        return (models or {self.message_model}) == {MessageModel.BROADCASTING}
+
+    def subscription_of(self, connection: Any, topic: str, version: int) -> SubscriptionData | None:
+        """Return the subscription that a pull without a filter means; None if there is none.
+
+        It is that of a member on the connection, if possible with the version that the pull names.
+
+        Args:
+            connection: Connection of the pull.
+            topic: The topic.
+            version: Version of the subscription that the consumer has. Its heart-beat may still be under way.
+        """
+        own: SubscriptionData | None = None
+        for client_id in self._client_ids.get(connection, ()):
+            found = self._announced.get((connection, client_id), {}).get(topic)
+            if found is not None and (own is None or found.sub_version > own.sub_version):
+                if found.sub_version == version:
+                    return found
+                own = found
+        shared = self.subscriptions.get(topic)
+        if own is None or (shared is not None and own.sub_version < version and _is_same_filter(own, shared)):
+            return shared
+        return own
+
+    def announce(
+        self, key: MemberKey, message_model: str, subscriptions: Iterable[SubscriptionData], now_ms: int
+    ) -> bool:
+        """Record the subscriptions of a member. Return whether the group gained or lost a topic."""
+        wanted = {subscription.topic: subscription for subscription in subscriptions}
+        before = self._announced.get(key, {})
+        self._announced[key] = wanted
+        self.variants.put(key, signature_of(message_model, wanted.values()), now_ms)
+        return False if wanted == before else self._change(before, wanted)
+
+    def add(self, client: ClientInfo) -> bool:
+        """Add a member, or note its latest heart-beat. Return whether it is new."""
+        is_new = client.key not in self.members
+        self.members[client.key] = client
+        self._client_ids.setdefault(client.connection, {})[client.client_id] = None
+        return is_new
+
+    def remove(self, key: MemberKey) -> bool:
+        """Remove a member. Return whether there was one."""
+        if self.members.pop(key, None) is None:
+            return False
+        connection, client_id = key
+        client_ids = self._client_ids[connection]
+        del client_ids[client_id]
+        if not client_ids:
+            del self._client_ids[connection]
+        self.variants.remove(key)
+        self._change(self._announced.pop(key, {}), {})
+        return True
 
     def client_ids(self) -> list[str]:
         """Return the client ids exactly as heart-beats gave them, each once, in the order of joining.
@@ -41,6 +130,38 @@ class ConsumerGroup:
         """Return the instance with this id that sent the latest heart-beat, or None."""
         found = [member for member in self.members.values() if member.client_id == client_id]
         return max(found, key=lambda member: member.seen_monotonic_ms, default=None)
+
+    def has_connection(self, connection: Any) -> bool:
+        """Return whether a member has this connection."""
+        return connection in self._client_ids
+
+    def _change(self, before: Mapping[str, SubscriptionData], after: Mapping[str, SubscriptionData]) -> bool:
+        """Replace the subscriptions of one member. Return whether the group gained or lost a topic."""
+        has_changed = False
+        for topic, old in before.items():
+            if topic not in after:
+                self._counts[topic] -= 1
+                if not self._counts[topic]:
+                    del self._counts[topic]
+                    del self._shared[topic]
+                    self._stale.discard(topic)
+                    has_changed = True
+                    continue
+            if self._shared[topic] == old and after.get(topic) != old:
+                # The newest one of the others is searched when somebody asks: thousands of members may leave together.
+                self._stale.add(topic)
+                self._shared[topic] = replace(old, sub_version=_NO_VERSION)
+        for topic, new in after.items():
+            if topic not in before:
+                self._counts[topic] += 1
+                has_changed |= self._counts[topic] == 1
+            self._share(new)
+        return has_changed
+
+    def _share(self, subscription: SubscriptionData) -> None:
+        known = self._shared.get(subscription.topic)
+        if known is None or subscription.sub_version > known.sub_version:
+            self._shared[subscription.topic] = subscription
 
 
 class ConsumerTable:
@@ -65,28 +186,28 @@ class ConsumerTable:
         consume_from_where: str,
         subscriptions: Iterable[SubscriptionData] | None,
     ) -> bool:
-        """Record a heart-beat. If `subscriptions` is None, the group keeps its subscriptions.
+        """Record a heart-beat. If `subscriptions` is None, the member keeps its subscriptions.
 
         Returns:
             Whether the other members must be notified: a member is new, or a topic was added or removed.
         """
         info = self._groups.get(group)
         if info is None:
-            info = self._groups[group] = ConsumerGroup(group, consume_type, message_model, consume_from_where)
+            info = self._groups[group] = ConsumerGroup(group, consume_type, consume_from_where)
         info.consume_type = consume_type
-        info.message_model = message_model
         info.consume_from_where = consume_from_where
-        is_new = client.key not in info.members
-        info.members[client.key] = client
+        is_new = info.add(client)
         self._memberships.add(client.connection, group, client.client_id)
         assert self._memberships.count >= len(self._groups), "every group in the table has a member"
-        has_changed = subscriptions is not None and _replace_subscriptions(info, subscriptions)
+        if subscriptions is None:
+            return is_new
+        has_changed = info.announce(client.key, message_model, subscriptions, client.seen_at_ms)
         return is_new or has_changed
 
     def unregister(self, group: str, connection: ClientChannel, client_id: str) -> bool:
         """Remove one instance from a group. Return whether it was a member."""
         info = self._groups.get(group)
-        if info is None or info.members.pop((connection, client_id), None) is None:
+        if info is None or not info.remove((connection, client_id)):
             return False
         self._memberships.remove(connection, group, client_id)
         if not info.members:
@@ -127,10 +248,10 @@ class ConsumerTable:
         info = self._groups.get(group)
         return info is not None and key in info.members
 
-    def has_connection_in(self, group: str, connection: object) -> bool:
+    def has_connection_in(self, group: str, connection: Any) -> bool:
         """Return whether an instance of the connection is a member of a group."""
         info = self._groups.get(group)
-        return info is not None and any(member is connection for member, _ in info.members)
+        return info is not None and info.has_connection(connection)
 
     def groups_of(self, topic: str) -> list[str]:
         """Return the groups that have subscribed to a topic."""
@@ -145,17 +266,5 @@ class ConsumerTable:
         return connection in self._memberships
 
 
-def _replace_subscriptions(info: ConsumerGroup, subscriptions: Iterable[SubscriptionData]) -> bool:
-    has_changed = False
-    named = set()
-    for subscription in subscriptions:
-        named.add(subscription.topic)
-        known = info.subscriptions.get(subscription.topic)
-        if known is None:
-            has_changed = True
-        if known is None or subscription.sub_version > known.sub_version:
-            info.subscriptions[subscription.topic] = subscription
-    for topic in [topic for topic in info.subscriptions if topic not in named]:
-        del info.subscriptions[topic]
-        has_changed = True
-    return has_changed
+def _is_same_filter(one: SubscriptionData, other: SubscriptionData) -> bool:
+    return replace(one, sub_version=_NO_VERSION) == replace(other, sub_version=_NO_VERSION)

@@ -20,12 +20,13 @@ from services.gateway.schemas.configs import GroupChange
 from services.gateway.schemas.offsets import CloneRequest, Commits, ResetRequest, UndoRequest
 from services.gateway.settings import OFFSETS_BYTES_MAX
 from services.gateway.usecases.configs.configs import Configs
+from services.gateway.usecases.consuming.consistency import GroupConsistency
 from services.gateway.usecases.consuming.consumers import Consumers
 from services.gateway.usecases.consuming.offsets import GroupOffsets
 from services.gateway.usecases.consuming.resets import OffsetResets
 from services.gateway.usecases.page import Page
 from services.gateway.views.configs import group_view
-from services.gateway.views.consumers import client_view, subscription_view
+from services.gateway.views.consumers import client_view, consistency_view, subscription_view
 from services.gateway.views.metadata import metadata_page_view
 from services.gateway.views.offsets import commits_view, group_offset_view, reset_view
 from services.gateway.views.page import page_view
@@ -49,12 +50,13 @@ def group_feature(core: Core) -> Feature:
         visible_name=_visible_group,
     )
     resets = OffsetResets(core.engine, core.brokers, offsets, core.consumers, core.metadata)
-    consumption = consumption_routes(core.groups, offsets, core.consumers)
+    consistency = GroupConsistency(core.engine, core.brokers)
+    consumption = consumption_routes(core.groups, offsets, core.consumers, consistency)
     return Feature([*groups, *consumption, *reset_routes(core.groups, resets)])
 
 
 def consumption_routes(
-    groups: Configs[SubscriptionGroup], offsets: GroupOffsets, consumers: Consumers
+    groups: Configs[SubscriptionGroup], offsets: GroupOffsets, consumers: Consumers, consistency: GroupConsistency
 ) -> list[Operation]:
     """Return the operations on the offsets, clients and subscriptions of a group."""
 
@@ -86,7 +88,13 @@ def consumption_routes(
         found = await consumers.subscriptions(group, cursor=cursor, limit=limit)
         return json_answer(metadata_page_view(found, subscription_view))
 
+    async def differences(call: Call) -> Answer:
+        group = _visible_group(call)
+        await groups.require(group)
+        return json_answer(consistency_view(await consistency.of(group)))
+
     return [
+        Operation("GET", "/v1/groups/{group}/consistency", differences),
         Operation("GET", "/v1/groups/{group}/offsets", get_offsets, frozenset({"topic"})),
         Operation("PUT", "/v1/groups/{group}/offsets", put_offsets),
         Operation("GET", "/v1/groups/{group}/clients", clients),

@@ -1,4 +1,4 @@
-"""The JSON form of connected clients and subscriptions."""
+"""The JSON form of connected clients, of subscriptions, and of what they differ in."""
 
 from typing import Any
 
@@ -6,7 +6,9 @@ from gantry.remoting.codes import version_name
 from services.gateway.db.models import Subscription
 from services.gateway.db.subscriptions import CLIENTS_NAMED_MAX
 from services.gateway.schemas.times import format_moment, format_time
+from services.gateway.usecases.consuming.consistency import Consistency
 from services.gateway.usecases.consuming.consumers import ConnectedClient, LiveSubscription
+from services.gateway.views.optional import time_view
 
 
 def client_view(client: ConnectedClient) -> dict[str, Any]:
@@ -26,6 +28,31 @@ def client_view(client: ConnectedClient) -> dict[str, Any]:
 def subscription_view(subscription: Subscription | LiveSubscription) -> dict[str, Any]:
     """Return a subscription in the contract's form."""
     return _live_view(subscription) if isinstance(subscription, LiveSubscription) else _row_view(subscription)
+
+
+def consistency_view(found: Consistency) -> dict[str, Any]:
+    """Return whether the members of a group agree in the contract's form."""
+    return {
+        "consistent": found.is_consistent,
+        "since": time_view(found.since_ms),
+        "differences": [
+            {
+                "kind": difference.kind,
+                "topic": difference.topic,
+                "sides": [
+                    {
+                        "value": side.value,
+                        "clients": list(side.clients),
+                        "clients_count": side.clients_count,
+                        "since": format_time(side.since_ms),
+                    }
+                    for side in difference.sides
+                ],
+            }
+            for difference in found.differences
+        ],
+        "missing": list(found.missing),
+    }
 
 
 def _live_view(live: LiveSubscription) -> dict[str, Any]:

@@ -200,3 +200,24 @@ def test_keys_are_made_listed_and_revoked(answers: Answers, gantry: Gantry) -> N
     assert "key-1" in gantry("key", "list").stdout
     answers.by_call["DELETE /v1/keys/key-1"] = httpx.Response(204)
     assert gantry("key", "revoke", "key-1").exit_code == 0
+
+
+def test_members_that_differ_are_named_and_end_with_a_failure(answers, gantry):
+    sides = [
+        {"value": "A", "clients": ["one"], "clients_count": 1, "since": "2026-11-21T09:30:00.123Z"},
+        {"value": "B", "clients": ["two", "three"], "clients_count": 2, "since": "2026-11-21T09:31:00.123Z"},
+    ]
+    answer = {"consistent": False, "since": "2026-11-21T09:31:00.123Z", "missing": []}
+    differences = [{"kind": "filters", "topic": "T", "sides": sides}]
+    answers.by_call["GET /v1/groups/G/consistency"] = {**answer, "differences": differences}
+    done = gantry("group", "consistency", "G")
+    assert done.exit_code == 1
+    assert "filters" in done.output
+    assert "two, three" in done.output
+    answers.by_call["GET /v1/groups/G/consistency"] = {**answer, "consistent": True, "differences": []}
+    done = gantry("group", "consistency", "G")
+    assert (done.exit_code, done.output.strip()) == (0, "the members agree")
+    answers.by_call["GET /v1/groups/G/consistency"] = {
+        **answer, "consistent": None, "differences": [], "missing": ["broker b: away"],
+    }  # fmt: skip
+    assert gantry("group", "consistency", "G").output.strip() == "unknown: broker b: away"

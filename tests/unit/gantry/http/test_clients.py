@@ -118,6 +118,8 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str, Any]] = [
     ("undo_offset_reset", ("G", "token"), {}, "POST /v1/groups/G/offsets:undo", RESET),
     ("clone_offsets", ("G", "H"), {"topic": "T"}, "POST /v1/groups/G/offsets:clone", RESET),
     ("list_clients", ("G",), {}, "GET /v1/groups/G/clients", page()),
+    ("get_consistency", ("G",), {}, "GET /v1/groups/G/consistency",
+     {"consistent": True, "since": None, "differences": [], "missing": []}),
     ("list_subscriptions", ("G",), {}, "GET /v1/groups/G/subscriptions?limit=1000", page()),
     ("list_objectives", (), {"group": "G"}, "GET /v1/objectives?limit=1000&group=G", page(OBJECTIVE)),
     ("get_objective", ("G",), {"topic": "T"}, "GET /v1/groups/G/objective?topic=T", OBJECTIVE),

@@ -54,13 +54,30 @@ def test_the_greater_version_wins_from_any_client() -> None:
     assert info.subscriptions["T"].sub_string == "new"
 
 
-def test_two_instances_with_different_topics_overwrite_each_other() -> None:
+def test_two_instances_with_different_topics_keep_both() -> None:
     table = ConsumerTable()
     register(table, client(A), ("T", "*", 1))
     assert register(table, client(B, "3@4"), ("U", "*", 1))
     info = table.find("g")
     assert info is not None
-    assert list(info.subscriptions) == ["U"]
+    assert list(info.subscriptions) == ["T", "U"]
+    assert not register(table, client(A), ("T", "*", 1))
+    assert register(table, client(B, "3@4"), ("T", "*", 1))
+    assert list(info.subscriptions) == ["T"]
+
+
+def test_the_newest_subscription_of_those_that_are_left_counts() -> None:
+    table = ConsumerTable()
+    for number, connection in enumerate((A, B, Connection())):
+        register(table, client(connection, str(number)), ("T", f"Tag{number}", number))
+    info = table.find("g")
+    assert info is not None
+    assert info.subscriptions["T"].sub_string == "Tag2"
+    register(table, client(A, "0"), ("T", "Older", -5))
+    assert info.subscriptions["T"].sub_string == "Tag2"
+    (_, last) = list(info.members)[-1]
+    table.unregister("g", next(key[0] for key in info.members if key[1] == last), last)
+    assert info.subscriptions["T"].sub_string == "Tag1"
 
 
 def test_a_heartbeat_without_subscriptions_leaves_them_unchanged() -> None:
