@@ -80,6 +80,21 @@ def java_client(*arguments: str, timeout_s: float = 120) -> list[dict[str, Any]]
     return json_lines(_run_rocketmq("RocketmqPeer", arguments, timeout_s))
 
 
+@contextlib.contextmanager
+def java_push_consumer(namesrv: str, topic: str, group: str, log: Path) -> Iterator[None]:
+    """Run a push consumer of RocketmqPeer.java, which prints the messages that it gets into a file."""
+    classpath, classes = java_classpath(), CACHE / "java" / "classes"
+    _compile("RocketmqPeer", classpath, classes)
+    command = [*JAVA, "-cp", f"{classes}:{classpath}", "RocketmqPeer", "consume", namesrv, topic, group]
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=os.environ | _java_home())
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait(60)
+
+
 def java_features(*arguments: str, timeout_s: float = 180) -> list[dict[str, Any]]:
     """Run programs of FeaturesPeer.java side by side and return the JSON objects they printed."""
     return json_lines(_run_rocketmq("FeaturesPeer", arguments, timeout_s))
@@ -135,13 +150,17 @@ def _run_peer(
     *,
     java: Sequence[str] = tuple(JAVA),
 ) -> str:
+    _compile(name, classpath, classes)
+    command = [*java, "-cp", f"{classes}:{classpath}", name, *arguments]
+    return _run(command, timeout_s=timeout_s, environment=_java_home())
+
+
+def _compile(name: str, classpath: str, classes: Path) -> None:
     compiled = classes / f"{name}.class"
     source = FOREIGN / f"{name}.java"
     with _lock(classes):
         if not compiled.exists() or compiled.stat().st_mtime < source.stat().st_mtime:
             _run(["javac", "-nowarn", "-cp", classpath, "-d", str(classes), str(source)], timeout_s=120)
-    command = [*java, "-cp", f"{classes}:{classpath}", name, *arguments]
-    return _run(command, timeout_s=timeout_s, environment=_java_home())
 
 
 def ali_ons(*arguments: str, timeout_s: float = 120) -> list[dict[str, Any]]:

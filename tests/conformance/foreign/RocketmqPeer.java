@@ -39,6 +39,7 @@ public class RocketmqPeer {
         switch (args[0]) {
             case "produce": produce(namesrv, args[2], Integer.parseInt(args[3])); break;
             case "push": push(namesrv, args[2], args[3], args[4], Integer.parseInt(args[5])); break;
+            case "consume": consume(namesrv, args[2], args[3]); break;
             case "litepull": litePull(namesrv, args[2], args[3], Integer.parseInt(args[4])); break;
             case "pull": pull(namesrv, args[2], args[3]); break;
             case "mqadmin": mqadmin(args); break;
@@ -123,6 +124,25 @@ public class RocketmqPeer {
         boolean all = latch.await(60, TimeUnit.SECONDS);
         consumer.shutdown();
         System.out.println("{\"all\":" + all + "}");
+    }
+
+    // Consumes until it is killed, a message in about 10 ms, so that a large part of a queue is always left.
+    private static void consume(String namesrv, String topic, String group) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        consumer.setNamesrvAddr(namesrv);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(topic, "*");
+        consumer.setConsumeThreadMin(1);
+        consumer.setConsumeThreadMax(1);
+        consumer.setPullThresholdForQueue(64);
+        consumer.setPersistConsumerOffsetInterval(500);
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt message : messages) received(message);
+            try { Thread.sleep(10); } catch (InterruptedException ignored) { return ConsumeConcurrentlyStatus.RECONSUME_LATER; }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        Thread.sleep(Long.MAX_VALUE);
     }
 
     private static void litePull(String namesrv, String topic, String group, int count) throws Exception {
