@@ -104,6 +104,7 @@ def next_target(rng: Rng, offset: int) -> int:
 
 
 @pytest.mark.java
+@pytest.mark.timeout(120 + 60 * ROUNDS)
 async def test_the_group_is_where_it_was_put_every_time(stack: Stack, streamed: set[int], tmp_path: Path) -> None:
     seed = int(time.time())
     print(f"seed {seed}, {ROUNDS} rounds")
