@@ -216,7 +216,8 @@ def test_rights_are_kept_apart(http, stack):
         missing = consumer.get("/v1/messages/" + "0" * 32)
         assert found.status_code == missing.status_code == 404
         assert set(found.json()) == set(missing.json())
-        assert consumer.post("/v1/groups/g/messages:pull", json={}).status_code == 501
+        assert consumer.post("/v1/groups/g/messages:pull", json={"topic": "FLIGHTS"}).status_code == 403
+        assert consumer.post("/v1/groups/g/messages:pull", json={"topic": "OTHER"}).status_code == 404
     with key_for(http, stack, metrics=True) as scraper:
         assert "gantry_gateway_sent_messages_total" in scraper.get("/metrics").text
 
