@@ -54,7 +54,7 @@ CONFIG = SchemathesisConfig.from_dict(
                     "include-operation-id": name,
                     "checks": {"positive_data_acceptance": {"expected-statuses": ["2xx", 400, 404]}},
                 }
-                for name in ("createWebhook", "putWebhook")
+                for name in ("createWebhook", "putWebhook", "putProducerGroup")
             ),
             # A schema can't express the language of SQL filters, nor that there is one filter at most.
             {
