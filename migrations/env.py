@@ -13,7 +13,7 @@ from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.pool import NullPool
 
 # These put their tables into the metadata.
-from services.gateway.db import alerttables, jobtables, reporttables, secrettables, transactiontables  # noqa: F401 - as above.
+from services.gateway.db import alerttables, jobtables, reporttables, secrettables, transactiontables, usertables  # noqa: F401 - as above.
 from services.gateway.db.driver import LOCK_TIMEOUT_MS, STATEMENT_TIMEOUT_MS, connect_arguments, driver_url
 from services.gateway.db.leadership import lock_key
 from services.gateway.db.models import Metadata

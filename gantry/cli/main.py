@@ -30,6 +30,7 @@ COMMAND_GROUPS = {
     "consume": "gantry.cli.consume",
     "offset": "gantry.cli.offset",
     "key": "gantry.cli.key",
+    "user": "gantry.cli.user",
     "report": "gantry.cli.report",
     "dlq": "gantry.cli.dlq",
     "transaction": "gantry.cli.transaction",

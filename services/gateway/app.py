@@ -13,7 +13,7 @@ from gantry.runtime.clock import Clock
 from services.gateway.asgi.cors import Cors
 from services.gateway.asgi.gate import Gate
 from services.gateway.asgi.operation import Operation, answer_unmatched
-from services.gateway.auth.keyring import KeyRing
+from services.gateway.auth.callers import Callers
 from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.middleware import RequestMiddleware, StrictPathMiddleware
@@ -36,7 +36,7 @@ class GatewayApplication(Starlette):
 
 def make_application(
     routes: Sequence[BaseRoute],
-    keys: KeyRing,
+    callers: Callers,
     metrics: GatewayMetrics,
     *,
     clock: Clock,
@@ -54,7 +54,7 @@ def make_application(
     cors = Cors(cors_origins) if cors_origins else None
     requests = Middleware(
         RequestMiddleware,
-        gate=Gate(keys, limits, clock, cors, is_public_contract),
+        gate=Gate(callers, limits, clock, cors, is_public_contract),
         bare=[operation for operation in operations if operation.is_bare],
         metrics=metrics,
         clock=clock,

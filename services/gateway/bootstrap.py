@@ -37,6 +37,7 @@ from services.gateway.features.upkeep import (
     reconciliation_feature,
     subscription_mirror_feature,
 )
+from services.gateway.features.users import user_feature
 from services.gateway.settings import GatewaySettings
 
 FEATURES: Final[Sequence[Callable[[Core], Feature]]] = (
@@ -55,6 +56,7 @@ FEATURES: Final[Sequence[Callable[[Core], Feature]]] = (
     alert_feature,
     job_feature,
     key_feature,
+    user_feature,
     limit_feature,
     service_feature,
     stream_feature,
@@ -85,7 +87,7 @@ class Gateway:
         core = self.core
         return make_application(
             self.routes,
-            core.keys,
+            core.callers,
             core.metrics,
             clock=core.clock,
             limits=core.limits,

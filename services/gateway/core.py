@@ -20,10 +20,14 @@ from gantry.model.topic import TopicConfig
 from gantry.runtime.clock import Clock, SystemClock
 from gantry.runtime.errors import StartupError
 from gantry.runtime.rng import Rng
+from services.gateway.auth.callers import Callers
 from services.gateway.auth.keycache import FileKeyCache
 from services.gateway.auth.keyring import KeyRing
 from services.gateway.auth.keystore import KeyStore
+from services.gateway.auth.passwords import Passwords
 from services.gateway.auth.receiptkey import ReceiptKey
+from services.gateway.auth.sessionring import SessionRing
+from services.gateway.auth.sessionstore import SessionStore
 from services.gateway.auth.tickets import Tickets
 from services.gateway.db.engine import Database
 from services.gateway.limits import Limits
@@ -47,6 +51,7 @@ PRODUCER_GROUP: Final = "GANTRY_GATEWAY"
 KEY_CACHE_FILE: Final = "gateway-keys.json"
 FIRST_KEY_FILE: Final = "first-api-key"
 RECEIPT_KEY_FILE: Final = "gateway-receipt-key"
+FIRST_PASSWORD_FILE: Final = "first-admin-password"  # noqa: S105 - a file name.
 
 Background = Callable[[], Coroutine[Any, Any, None]]
 
@@ -89,6 +94,9 @@ class Core:
     keys: KeyRing
     key_store: KeyStore
     receipt_key: ReceiptKey
+    callers: Callers
+    passwords: Passwords
+    session_store: SessionStore
     tickets: Tickets
     brokers: Brokers
     health: Health
@@ -147,8 +155,11 @@ def build_core(
     metrics.limits = limits
     engine = ClientEngine(_client_settings(settings, process_id), clock=clock, rng=rng)
     producer = Producer(engine, PRODUCER_GROUP)
-    metadata, keys = Metadata(_database(settings, clock)), KeyRing()
     receipt_key = ReceiptKey(str(Path(settings.data_dir) / RECEIPT_KEY_FILE))
+    metadata, keys, passwords = Metadata(_database(settings, clock)), KeyRing(), Passwords()
+    sessions = SessionRing(clock)
+    session_store = _session_store(settings, sessions, metadata, passwords)
+    callers = Callers(keys, sessions, session_store)
     brokers = Brokers(engine, clock=clock)
     health = Health(engine, metadata, clock=clock, keys_loaded=lambda: keys.is_loaded)
     windows = TopicWindows(engine)
@@ -168,7 +179,10 @@ def build_core(
         keys=keys,
         key_store=_key_store(settings, keys, receipt_key, metadata, clock),
         receipt_key=receipt_key,
-        tickets=Tickets(keys, limits.tickets, clock=clock),
+        callers=callers,
+        passwords=passwords,
+        session_store=session_store,
+        tickets=Tickets(callers, limits.tickets, clock=clock),
         brokers=brokers,
         health=health,
         topic_kind=topic_kind,
@@ -206,6 +220,18 @@ def _database(settings: GatewaySettings, clock: Clock) -> Database | None:
         return Database.open(settings.database_url, clock=clock)
     except ValueError as error:
         raise StartupError(f"--database: {error}") from None
+
+
+def _session_store(
+    settings: GatewaySettings, ring: SessionRing, metadata: Metadata, passwords: Passwords
+) -> SessionStore:
+    return SessionStore(
+        ring,
+        metadata.database,
+        passwords,
+        interval_ms=settings.key_poll_interval_ms,
+        first_password_file=settings.first_password_file or str(Path(settings.data_dir) / FIRST_PASSWORD_FILE),
+    )
 
 
 def _key_store(

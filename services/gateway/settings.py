@@ -34,6 +34,12 @@ class GatewaySettings:
     `data_dir`."""
     keep_first_key_file: bool = False
     """Whether a start without a `first_key_file` creates one more key with all rights and writes it to that file."""
+    first_password_file: str | None = None
+    """File for the password of `admin`, the first user, whom the gateway creates if there are no users yet; mode 0600, by
+    default in `data_dir`."""
+    secure_cookies: bool = False
+    """Whether browsers may send the cookie of a session over HTTPS only. Set it if a proxy in front of the gateway speaks
+    HTTPS; a gateway that is called over HTTPS itself does so in any case."""
     client_ip: str = "127.0.0.1"
     """Address in message ids, which distinguishes machines."""
 

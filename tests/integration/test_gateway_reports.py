@@ -33,6 +33,7 @@ from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.reports.laghistory import LagHistory
 from services.gateway.usecases.reports.rows import ReportRows
 from services.gateway.usecases.reports.runs import Reports
+from tests.support.callers import callers_of
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 WINDOW = {"from": "2026-11-21T11:00:00.000Z", "to": "2026-11-21T12:00:00.000Z"}
@@ -51,7 +52,7 @@ def client(database: Database | None) -> httpx.AsyncClient:
     history = LagHistory(metadata, clock=SystemClock(), in_thread=asyncio.to_thread)
     front = make_application(
         [*report_routes(reports, rows, history), *audit_routes(Audit(metadata))],
-        keys,
+        callers_of(keys, SystemClock()),
         GatewayMetrics(),
         clock=SystemClock(),
         is_stopping=lambda: False,

@@ -95,6 +95,7 @@ class Layout:
         self.logs = self.data / "logs"
         self.ready = self.data / "ready"
         self.key_file = self.data / "api-key"
+        self.password_file = self.data / "admin-password"
         self.gateway_data = self.data / "gateway-0"
         self.reports = self.data / "reports"
         self.stack_file = self.data / "stack.json"

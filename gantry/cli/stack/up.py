@@ -78,6 +78,7 @@ class _Stack:
         self._interrupts = 0
         self._key = ""
         # The gateway ran before, so it created an admin key, but the file with the key is missing.
+        self._had_password = layout.password_file.exists()
         self._is_key_lost = layout.gateway_data.exists() and not layout.key_file.exists()
 
     @property
@@ -226,6 +227,7 @@ class _Stack:
             environment["GANTRY_DATABASE_URL"] = self._database_url
         if service.module == "services.gateway":
             environment.setdefault("GANTRY_GATEWAY_FIRST_KEY_FILE", str(self._layout.key_file))
+            environment.setdefault("GANTRY_GATEWAY_FIRST_PASSWORD_FILE", str(self._layout.password_file))
             # No load balancer is in front of the gateway, so none needs time to notice that it stops.
             environment.setdefault("GANTRY_GATEWAY_DRAIN_MS", "0")
             environment.setdefault("GANTRY_GATEWAY_KEEP_FIRST_KEY_FILE", "true")
@@ -279,9 +281,17 @@ class _Stack:
         return self._key
 
     def _print_welcome(self) -> None:
-        self._say(greeting(self._layout, self._api_key()))
+        self._say(greeting(self._layout, self._api_key(), self._first_password()))
         if self._api_key():
             self._report_replaced_key()
+
+    def _first_password(self) -> str | None:
+        """Return the password of the first user at the first start, which alone shows it."""
+        if self._had_password:
+            return None
+        with suppress(OSError):
+            return self._layout.password_file.read_text(encoding="utf-8").strip()
+        return None
 
     def _report_replaced_key(self) -> None:
         if self._is_key_lost:
@@ -291,7 +301,7 @@ class _Stack:
             )
 
 
-def greeting(layout: Layout, api_key: str) -> str:
+def greeting(layout: Layout, api_key: str, password: str | None = None) -> str:
     """Return the addresses of the stack and first steps for a newcomer, as lines to paste into a shell."""
     curl = f"curl -sS -H 'Authorization: Bearer {api_key}'"
     body = "-H 'Content-Type: application/json'"
@@ -301,6 +311,7 @@ def greeting(layout: Layout, api_key: str) -> str:
             "",
             f"Gantry is ready at {layout.http}",
             f"  API key       {api_key or 'none yet: the gateway creates it once the database answers'}   (kept in {layout.key_file})",
+            f"  log-in        user admin, password {password or 'as at the first start'}   (kept in {layout.password_file})",
             f"  name server   {', '.join(layout.namesrv_addresses)}",
             f"  logs          {layout.logs}",
             "  stop          Ctrl-C",

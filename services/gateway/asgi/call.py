@@ -62,7 +62,8 @@ class Call(Request):
         gate: Identity and limits of the gateway.
         request_id: Id of the request, from the caller or from the gateway.
         bad_id: Problem of an id that the caller gave in invalid form.
-        principal: Holder of the key; only public routes are called without one.
+        principal: Holder of the key, or user of the session; only public routes are called without one.
+        session_cookie: Cookie of the session that identifies the caller; None for the holder of a key.
         query: Query parameters, each declared by the route.
         header_values: Headers by lower-case name; of a repeated header the last value.
         path_label: Template of the route, for metrics; `unmatched` until a route has accepted the request.
@@ -81,6 +82,7 @@ class Call(Request):
     principal: Principal = NOBODY
     path_label = UNMATCHED
     outcome: str | None = None
+    session_cookie: str | None = None
     rates: Sequence[tuple[Rate, Allowance]] = ()
     slot: RequestSlot | None = None
     unsent: Unsent | None = None

@@ -1,8 +1,8 @@
 """CORS: the web pages of other origins that may call the gateway and read its answers.
 
 Before most calls a browser sends a preflight, an OPTIONS request without the key, so the gateway answers it without one.
-Scripts set the key in the `Authorization` header themselves. No cookie and no password of a browser opens anything here,
-so the gateway never sends `Access-Control-Allow-Credentials`, and the setting `*` is harmless.
+Scripts set the key in the `Authorization` header themselves. The gateway never sends `Access-Control-Allow-Credentials`,
+so no page of another origin can read an answer that a session's cookie opened, and the setting `*` is harmless.
 
 Source: the Fetch standard, 3.3 (HTTP-CORS protocol).
 """

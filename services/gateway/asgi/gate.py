@@ -2,19 +2,27 @@
 
 Every HTTP request passes the gate before it learns anything, also one that has no route: without a valid key nobody
 learns which paths exist, unless the contract is public.
+
+A caller is the holder of an API key (`Authorization: Bearer KEY`), or a user whose browser sends the cookie of a session.
+If a request has both, the key counts. A page of another site can make a browser send the cookie, so a change with a
+cookie also needs the session's CSRF token, which only our own pages can read.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from gantry.runtime.clock import Clock
 from services.gateway.asgi.answer import Headers
 from services.gateway.asgi.call import Call
 from services.gateway.asgi.cors import Cors
-from services.gateway.auth.keyring import KeyRing
-from services.gateway.errors import NOT_STORED, ProblemError
+from services.gateway.auth.callers import Callers
+from services.gateway.auth.principal import Principal, unauthenticated
+from services.gateway.auth.sessionring import find_cookie, is_csrf_token
+from services.gateway.errors import CSRF_TOKEN, NOT_STORED, ProblemError
 from services.gateway.limits import Limits, RequestSlot
 from services.gateway.quotas import ADDRESS, KEY
+
+_SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class RouteRules(Protocol):
@@ -30,7 +38,7 @@ class Gate:
     """Checks requests before their endpoint runs.
 
     Attributes:
-        keys: API keys.
+        callers: API keys and sessions.
         limits: Quotas and rates.
         clock: Time for rates.
         cors: Origins whose pages may call; None if there are none.
@@ -39,7 +47,7 @@ class Gate:
     Concurrency: the event loop's thread.
     """
 
-    keys: KeyRing
+    callers: Callers
     limits: Limits
     clock: Clock
     cors: Cors | None = None
@@ -49,7 +57,7 @@ class Gate:
         """Count a request that has a route, authenticate it, and give it a place among those in progress.
 
         Raises:
-            ProblemError: 401: no valid key. 429, 503: too many requests.
+            ProblemError: 401: no valid key or session. 403: no valid CSRF token. 429, 503: too many requests.
         """
         if rules.is_send:
             call.outcome = NOT_STORED
@@ -58,12 +66,25 @@ class Gate:
             self._count(call, ADDRESS, call.address)
         if rules.is_public:
             return
-        call.principal = self.keys.authenticate(call.header_values.get(b"authorization"))
+        call.principal = self._authenticate(call)
         if rules.is_probe:
             return
         if rates and KEY in rates:
             self._count(call, KEY, call.principal.key_id)
         call.slot = RequestSlot(self.limits, call.principal.key_id)
+
+    async def load_session(self, call: Call) -> None:
+        """Read the session of a request's cookie, if this gateway has not seen it yet.
+
+        Raises:
+            ProblemError: 503: Postgres is unavailable, or too many callers wait.
+        """
+        headers = call.header_values
+        if b"authorization" in headers:
+            return
+        cookie = call.session_cookie = find_cookie(headers[b"cookie"])
+        if cookie is not None:
+            await self.callers.load_session(cookie)
 
     def admit_unmatched(self, call: Call) -> None:
         """Count and authenticate a request that has no route, before it is told so.
@@ -78,7 +99,7 @@ class Gate:
             self._count(call, ADDRESS, call.address)
         is_open = call.method == "OPTIONS" and (self.is_public_contract or self._is_preflight(call))
         if not is_open:
-            call.principal = self.keys.authenticate(call.header_values.get(b"authorization"))
+            call.principal = self._authenticate(call)
             if KEY in rates:
                 self._count(call, KEY, call.principal.key_id)
 
@@ -91,6 +112,21 @@ class Gate:
 
     def _is_preflight(self, call: Call) -> bool:
         return self.cors is not None and self.cors.is_preflight(call.method, call.header_values)
+
+    def _authenticate(self, call: Call) -> Principal:
+        cookie = call.session_cookie
+        if cookie is None:
+            return self.callers.keys.authenticate(call.header_values.get(b"authorization"))
+        principal = self.callers.sessions.find(cookie)
+        if principal is None:
+            raise unauthenticated("session: has ended, or never existed; log in again (POST /v1/session)")
+        if call.method not in _SAFE_METHODS:
+            given = call.header_values.get(b"x-csrf-token")
+            if given is None or not is_csrf_token(cookie, given.decode("latin-1")):
+                state = "is missing" if given is None else "is wrong"
+                detail = f"X-CSRF-Token: {state}; a change with a session needs the `csrf` of GET /v1/session"
+                raise ProblemError(CSRF_TOKEN, detail, field="X-CSRF-Token")
+        return principal
 
     def _count(self, call: Call, scope: str, holder: str) -> None:
         """Count a request of a key or an address; raise ProblemError (429) if it makes too many a second."""

@@ -67,6 +67,8 @@ class Operation(Route):
             Exception: Errors that the middleware turns into problems.
         """
         try:
+            if b"cookie" in call.header_values and not self.is_public:
+                await call.gate.load_session(call)
             call.gate.admit(call, self)
             query_string = call.scope["query_string"]
             if query_string:

@@ -11,6 +11,7 @@ first position of a piece leaves the most room for the next ones. A regular expr
 from collections.abc import Iterable
 from typing import Final
 
+from services.gateway.auth.roles import Role, rights_of
 from services.gateway.errors import FORBIDDEN, UNAUTHENTICATED, ProblemError
 from services.gateway.schemas.rights import Rights
 
@@ -78,19 +79,26 @@ class NamePatterns:
 
 
 class Principal:
-    """The holder of a key; `key_id` is the actor in the audit trail.
+    """The holder of a key, or a user in a session.
 
     Attributes:
-        is_revoked: Whether the key was revoked; set by the key ring. A request that waits for its body or for messages
-            may outlive its key.
+        key_id: Actor in the audit trail, and holder of quotas: the id of the key, or `user:NAME`.
+        credential: Id of the key or of the session.
+        role: Role of the user; None for a key.
+        is_revoked: Whether the key was revoked or the session has ended; set by their ring. A request that waits for
+            its body or for messages may outlive its key.
     """
 
-    __slots__ = ("_groups", "_publish", "_topics", "is_revoked", "key_id", "name", "rights")
+    __slots__ = ("_groups", "_publish", "_topics", "credential", "is_revoked", "key_id", "name", "rights", "role")
 
-    def __init__(self, key_id: str, name: str, rights: Rights) -> None:
+    def __init__(
+        self, key_id: str, name: str, rights: Rights, *, role: Role | None = None, credential: str | None = None
+    ) -> None:
         self.key_id = key_id
         self.name = name
         self.rights = rights
+        self.role = role
+        self.credential = key_id if credential is None else credential
         self.is_revoked = False
         self._publish = NamePatterns(rights.publish)
         self._topics = NamePatterns(rights.consume.topics)
@@ -98,8 +106,18 @@ class Principal:
 
     @property
     def is_admin(self) -> bool:
-        """Return whether the key may read and change metadata."""
+        """Return whether the caller may read and change all metadata."""
         return self.rights.admin
+
+    @property
+    def is_operator(self) -> bool:
+        """Return whether the caller may change metadata, but for keys, users and webhooks."""
+        return self.rights.admin or self.role is Role.OPERATOR
+
+    @property
+    def sees_all(self) -> bool:
+        """Return whether the caller may read all names and settings, but for keys, users and webhooks."""
+        return self.rights.admin or self.role is not None
 
     def may_publish(self, topic: str) -> bool:
         """Return whether the key may send messages to the topic."""
@@ -115,18 +133,20 @@ class Principal:
 
     def may_see_topic(self, topic: str) -> bool:
         """Return whether the key may read the topic's configuration and offsets."""
-        return self.rights.admin or self._publish.matches(topic) or self._topics.matches(topic)
+        return self.sees_all or self._publish.matches(topic) or self._topics.matches(topic)
 
     def may_see_group(self, group: str) -> bool:
         """Return whether the key may read the group's configuration, offsets and clients."""
-        return self.rights.admin or self._groups.matches(group)
+        return self.sees_all or self._groups.matches(group)
 
     def may_see_anything(self) -> bool:
         """Return whether the key may read any names at all."""
-        return self.rights.admin or bool(self._publish) or bool(self._topics) or bool(self._groups)
+        return self.sees_all or bool(self._publish) or bool(self._topics) or bool(self._groups)
 
     def require_unrevoked(self) -> None:
-        """Raise ProblemError (401) if the key was revoked since it was authenticated."""
+        """Raise ProblemError (401) if the key was revoked, or the session ended, since the caller was authenticated."""
+        if self.is_revoked and self.role is not None:
+            raise unauthenticated("session: has ended while the request was in progress")
         if self.is_revoked:
             raise unauthenticated("Authorization: the key was revoked while the request was in progress")
 
@@ -134,7 +154,7 @@ class Principal:
         """Raise ProblemError (403) unless allowed; the error is the same whether the resource exists or not."""
         if not allowed:
             on = "" if name is None else f" on {name}"
-            raise ProblemError(FORBIDDEN, f"key {self.key_id}: has no right `{right}`{on}")
+            raise ProblemError(FORBIDDEN, f"{self.holder}: has no right `{right}`{on}")
 
     def require_publish(self, topic: str) -> None:
         """Raise ProblemError (403) unless the key may send messages to the topic."""
@@ -163,12 +183,32 @@ class Principal:
     def require_stream(self) -> None:
         """Raise ProblemError (403) unless the key has some right to publish or to consume over a stream."""
         if not self._publish and not (self._topics and self._groups):
-            raise ProblemError(FORBIDDEN, f"key {self.key_id}: has neither the right `publish` nor `consume`")
+            raise ProblemError(FORBIDDEN, f"{self.holder}: has neither the right `publish` nor `consume`")
 
     def require_admin(self) -> None:
-        """Raise ProblemError (403) unless the key may change metadata."""
-        if not self.rights.admin:
+        """Raise ProblemError (403) unless the caller may read and change all metadata."""
+        if not self.is_admin:
             self.require(False, "admin")
+
+    def require_operator(self) -> None:
+        """Raise ProblemError (403) unless the caller may change topics, groups and what belongs to them."""
+        if not self.is_operator:
+            self.require(False, "admin" if self.role is None else Role.OPERATOR)
+
+    def require_viewer(self) -> None:
+        """Raise ProblemError (403) unless the caller may read all names and settings."""
+        if not self.sees_all:
+            self.require(False, "admin")
+
+    @property
+    def holder(self) -> str:
+        """Return the caller as problems name it."""
+        return f"key {self.key_id}" if self.role is None else f"user {self.name} ({self.role})"
+
+
+def user_principal(name: str, role: Role, session_id: str) -> Principal:
+    """Return the principal of a user in a session."""
+    return Principal(f"user:{name}", name, rights_of(role), role=role, credential=session_id)
 
 
 def unauthenticated(detail: str) -> ProblemError:

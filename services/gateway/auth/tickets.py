@@ -1,7 +1,7 @@
 """Tickets: a browser opens a WebSocket with a ticket, so that its key is in no URL.
 
 A ticket works once, within 60 s, on the gateway that issued it. It has no rights of its own: when used, it stands for
-the key that requested it, if that key is still valid.
+the key or the user's session that requested it, if that is still valid.
 """
 
 from base64 import urlsafe_b64encode
@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from gantry.runtime.clock import Clock
 from gantry.runtime.rng import secret_bytes
-from services.gateway.auth.keyring import KeyRing
+from services.gateway.auth.callers import Callers
 from services.gateway.auth.principal import Principal
 from services.gateway.errors import UNAUTHENTICATED, ProblemError
 from services.gateway.quotas import Quota
@@ -30,12 +30,12 @@ class Tickets:
     Concurrency: the event loop's thread only.
     """
 
-    def __init__(self, keys: KeyRing, open_tickets: Quota, *, clock: Clock) -> None:
-        self._keys = keys
+    def __init__(self, callers: Callers, open_tickets: Quota, *, clock: Clock) -> None:
+        self._callers = callers
         self._open = open_tickets
         self._clock = clock
         # In the order of issue, which is that of expiry.
-        self._given: dict[str, tuple[str, int]] = {}
+        self._given: dict[str, tuple[Principal, int]] = {}
 
     def give(self, principal: Principal) -> Ticket:
         """Return a new ticket.
@@ -47,20 +47,19 @@ class Tickets:
         principal.require_stream()
         now_ms = self._clock.monotonic_ms()
         self._forget_expired(now_ms)
-        key_id = principal.key_id
-        self._open.take(key_id)
+        self._open.take(principal.key_id)
         ticket = urlsafe_b64encode(secret_bytes(32)).rstrip(b"=").decode()
-        self._given[ticket] = (key_id, now_ms + TICKET_LIFE_MS)
+        self._given[ticket] = (principal, now_ms + TICKET_LIFE_MS)
         return Ticket(ticket, self._clock.now_ms() + TICKET_LIFE_MS)
 
     def redeem(self, ticket: str) -> Principal:
         """Return the principal of a ticket, which never works again.
 
         Raises:
-            ProblemError: 401: it is wrong, used, too old, or its key was revoked.
+            ProblemError: 401: it is wrong, used, too old, or its key or session is no longer valid.
         """
-        key_id, expires_at_ms = self._take(ticket)
-        principal = self._keys.principal_of(key_id)
+        holder, expires_at_ms = self._take(ticket)
+        principal = None if holder is None else self._callers.principal_of(holder.credential)
         if principal is None or self._clock.monotonic_ms() >= expires_at_ms:
             raise ProblemError(UNAUTHENTICATED, "ticket: is wrong, was used already or is older than 60 s")
         return principal
@@ -72,9 +71,10 @@ class Tickets:
                 return
             self._take(ticket)
 
-    def _take(self, ticket: str) -> tuple[str, int]:
-        """Remove a ticket; return its key id and expiry, or an empty key id if it does not exist."""
-        key_id, expires_at_ms = self._given.pop(ticket, ("", 0))
-        if key_id:
-            self._open.give(key_id)
-        return key_id, expires_at_ms
+    def _take(self, ticket: str) -> tuple[Principal | None, int]:
+        """Remove a ticket; return its holder and expiry, or None if it does not exist."""
+        if ticket not in self._given:
+            return None, 0
+        holder, expires_at_ms = self._given.pop(ticket)
+        self._open.give(holder.key_id)
+        return holder, expires_at_ms

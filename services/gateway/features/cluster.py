@@ -17,7 +17,7 @@ def cluster_routes(cluster: Cluster) -> list[Operation]:
     """Return the route of the cluster."""
 
     async def show(call: Call) -> Answer:
-        call.principal.require_admin()
+        call.principal.require_viewer()
         return json_answer(cluster_view(await cluster.state()))
 
     return [Operation("GET", "/v1/cluster", show)]

@@ -56,14 +56,14 @@ def config_routes(
         return shown_answer(call, view(config), config.version)
 
     async def put(call: Call) -> Answer:
-        call.principal.require_admin()
+        call.principal.require_operator()
         expect = expectation_of(call)
         change: Change[ObservedState] = await call.read_json(decoder)
         config = await configs.put(call.path_params[kind], change, expect, actor_of(call))
         return changed_answer(view(config), config.version, is_new=config.is_new)
 
     async def delete(call: Call) -> Answer:
-        call.principal.require_admin()
+        call.principal.require_operator()
         expect = expectation_of(call, allow_none_match=False)
         await configs.delete(call.path_params[kind], expect, actor_of(call))
         return Answer(204)

@@ -64,11 +64,11 @@ def consumption_routes(
         group = _visible_group(call)
         topic = call.query.get("topic")
         # Without a topic, the list is limited to the topics that the caller may read.
-        if topic is not None and not call.principal.is_admin:
+        if topic is not None and not call.principal.sees_all:
             call.principal.require_consume(topic, group)
         await groups.require(group)
         found = await (offsets.of_group(group) if topic is None else offsets.of_topic(group, topic))
-        readable = [one for one in found if call.principal.is_admin or call.principal.may_read(one.queue.topic)]
+        readable = [one for one in found if call.principal.sees_all or call.principal.may_read(one.queue.topic)]
         return json_answer(page_view(Page(readable), group_offset_view))
 
     async def put_offsets(call: Call) -> Answer:

@@ -39,7 +39,7 @@ def job_routes(jobs: Jobs, kinds: Collection[str]) -> list[Operation]:
             raise invalid("kind", kind, f"is not one of {', '.join(sorted(kinds))}")
         if state is not None and state not in STATES:
             raise invalid("state", state, f"is not one of {', '.join(STATES)}")
-        mine = None if call.principal.rights.admin else call.principal.key_id
+        mine = None if call.principal.sees_all else call.principal.key_id
         cursor, limit = query.get("cursor"), limit_of(query)
         found = await jobs.page(kind=kind, state=state, created_by=mine, cursor=cursor, limit=limit)
         return json_answer(page_view(found, job_view))
@@ -48,13 +48,15 @@ def job_routes(jobs: Jobs, kinds: Collection[str]) -> list[Operation]:
         return json_answer(job_view(await _visible(call)))
 
     async def cancel(call: Call) -> Answer:
-        await _visible(call)
+        job = await _visible(call)
+        if job.created_by != call.principal.key_id:
+            call.principal.require_operator()
         return json_answer(job_view(await jobs.cancel(call.path_params["job"], actor_of(call))))
 
     async def _visible(call: Call) -> Job:
         text = call.path_params["job"]
         job = await jobs.get(text)
-        if not call.principal.rights.admin and job.created_by != call.principal.key_id:
+        if not call.principal.sees_all and job.created_by != call.principal.key_id:
             # The answer must not reveal that such a job exists.
             raise ProblemError(UNKNOWN_JOB, f"job: there is no job {text}", field="job")
         return job

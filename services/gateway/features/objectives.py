@@ -44,7 +44,7 @@ def objective_routes(objectives: Objectives) -> list[Operation]:
         return shown_answer(call, objective_view(objective), objective.version)
 
     async def put(call: Call) -> Answer:
-        call.principal.require_admin()
+        call.principal.require_operator()
         group, topic = _named(call)
         expect = expectation_of(call)
         change = await call.read_json(_change)
@@ -52,7 +52,7 @@ def objective_routes(objectives: Objectives) -> list[Operation]:
         return changed_answer(objective_view(done.objective), done.objective.version, is_new=done.is_new)
 
     async def delete(call: Call) -> Answer:
-        call.principal.require_admin()
+        call.principal.require_operator()
         group, topic = _named(call)
         expect = expectation_of(call, allow_none_match=False)
         await objectives.delete(group, topic, expect, actor_of(call))

@@ -67,7 +67,7 @@ def report_routes(reports: Reports, rows: ReportRows, history: LagHistory) -> li
         return json_answer(jobs_view(await reports.list()))
 
     async def start(call: Call) -> Answer:
-        call.principal.require_admin()
+        call.principal.require_operator()
         wanted = await _read_wanted(call)
         job = call.path_params["job"]
         started = await reports.start(job, wanted, actor_of(call))

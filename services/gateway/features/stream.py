@@ -25,7 +25,7 @@ def stream_feature(core: Core) -> Feature:
     producers = StreamProducers()
     core.askers.append(producers)
     endpoint = StreamEndpoint(
-        keys=core.keys,
+        callers=core.callers,
         tickets=core.tickets,
         consumers=GroupConsumers(
             core.engine, core.groups.consume_timeout_ms, explained=core.reader.explained, tracer=core.tracer

@@ -109,10 +109,11 @@ def transaction_routes(transactions: Transactions, sending: SendMessages) -> lis
             check_group(group)
         if topic is None:
             # Without a topic, the list shows transactions of all topics.
-            call.principal.require_admin()
+            call.principal.require_viewer()
         else:
             check_topic(topic)
-            call.principal.require_publish(topic)
+            if not call.principal.sees_all:
+                call.principal.require_publish(topic)
         found = await transactions.page(
             state=state, group=group, topic=topic, cursor=query.get("cursor"), limit=limit_of(query)
         )
@@ -135,9 +136,9 @@ def transaction_routes(transactions: Transactions, sending: SendMessages) -> lis
 
 def _may_see(call: Call) -> Callable[[Transaction], bool]:
     principal = call.principal
-    return lambda row: principal.is_admin or principal.may_publish(row.topic)
+    return lambda row: principal.sees_all or principal.may_publish(row.topic)
 
 
 def _may_decide(call: Call) -> Callable[[Transaction], bool]:
     principal = call.principal
-    return lambda row: principal.is_admin or (row.origin == HTTP and principal.may_publish(row.topic))
+    return lambda row: principal.is_operator or (row.origin == HTTP and principal.may_publish(row.topic))

@@ -44,7 +44,7 @@ from services.gateway.ws.inbound import Charge
 from services.gateway.ws.limits import StreamLimits
 from services.gateway.ws.memberships import MembershipTasks
 from services.gateway.ws.outbox import Outbox
-from services.gateway.ws.ports import Consumers, FrameReading, Keys, Publisher
+from services.gateway.ws.ports import Consumers, FrameReading, KnownCallers, Publisher
 from services.gateway.ws.producers import StreamProducers
 from services.gateway.ws.producing import Done
 from services.gateway.ws.publishing import PublishTasks
@@ -89,7 +89,7 @@ class StreamConnection:
         consumers: Consumers,
         publisher: Publisher,
         producers: StreamProducers,
-        keys: Keys,
+        callers: KnownCallers,
         waiting: Quota,
         unsent: Quota,
         charge: Charge,
@@ -97,6 +97,7 @@ class StreamConnection:
         reading: FrameReading,
         taken: Callable[[], Awaitable[None]],
         key_id: str,
+        credential: str,
         limits: StreamLimits,
         metrics: GatewayMetrics,
         clock: Clock,
@@ -108,8 +109,8 @@ class StreamConnection:
         self._send = send
         self._abort = abort
         self._producers = producers
-        self._keys = keys
-        self._key_id = key_id
+        self._callers = callers
+        self._credential = credential
         self._limits = limits
         self._metrics = metrics
         self._reading = reading
@@ -290,8 +291,8 @@ class StreamConnection:
             self._apply(self.session.delivery.set_slow(is_slow))
             if now_ms - checked_at_ms >= KEY_CHECK_MS:
                 checked_at_ms = now_ms
-                if self._keys.principal_of(self._key_id) is None:
-                    self.close(IDENTITY, "the key was revoked")
+                if self._callers.principal_of(self._credential) is None:
+                    self.close(IDENTITY, "the key was revoked, or the session has ended")
                     return
             self._apply(
                 self.session.tick(

@@ -13,7 +13,7 @@ from gantry.model.errors import InvalidValueError
 from gantry.runtime.clock import Clock
 from gantry.runtime.rng import Rng, secret_bytes
 from gantry.runtime.telemetry import logger
-from services.gateway.auth.keyring import KeyRing
+from services.gateway.auth.callers import Callers
 from services.gateway.auth.principal import Principal
 from services.gateway.auth.tickets import Tickets
 from services.gateway.errors import STOPPING, ProblemError, problem_of
@@ -50,7 +50,7 @@ class StreamEndpoint:
     def __init__(
         self,
         *,
-        keys: KeyRing,
+        callers: Callers,
         tickets: Tickets,
         consumers: Consumers,
         publisher: Publisher,
@@ -62,7 +62,7 @@ class StreamEndpoint:
         client_ip: str = "127.0.0.1",
         limits: StreamLimits | None = None,
     ) -> None:
-        self._keys = keys
+        self._callers = callers
         self._tickets = tickets
         self._consumers = consumers
         self._publisher = publisher
@@ -93,7 +93,7 @@ class StreamEndpoint:
         try:
             codec = opening.choose_codec(scope)
             authorization, ticket = opening.read_identity(scope)
-            principal = None if ticket is not None else self._keys.authenticate(authorization)
+            principal = None if ticket is not None else self._callers.keys.authenticate(authorization)
             self._require_running()
             if principal is not None:
                 self._admit(principal, address)
@@ -158,7 +158,7 @@ class StreamEndpoint:
             consumers=self._consumers,
             publisher=self._publisher,
             producers=self._producers,
-            keys=self._keys,
+            callers=self._callers,
             waiting=self._quotas.waiting_queues,
             unsent=self._quotas.unsent_bytes,
             charge=charge,
@@ -166,6 +166,7 @@ class StreamEndpoint:
             reading=opening.start_reading(scope, charge, self._limits),
             taken=lambda: opening.wait_until_taken(scope),
             key_id=principal.key_id,
+            credential=principal.credential,
             limits=self._limits,
             metrics=self._metrics,
             clock=self._clock,

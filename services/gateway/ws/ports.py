@@ -129,11 +129,11 @@ class Publisher(Protocol):
         ...
 
 
-class Keys(Protocol):
-    """Knows the valid keys."""
+class KnownCallers(Protocol):
+    """Knows the valid keys and sessions."""
 
-    def principal_of(self, key_id: str) -> Principal | None:
-        """Return the current principal of a key id; None once the key is revoked."""
+    def principal_of(self, credential: str) -> Principal | None:
+        """Return the current principal of a key or a session; None if it is no longer valid."""
         ...
 
 

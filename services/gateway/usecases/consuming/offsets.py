@@ -189,7 +189,7 @@ class GroupOffsets:
 
     async def _check(self, group: str, commit: Commit, principal: Principal, at: str) -> int | None:
         """Return the group's committed offset of a queue, after checking that the new one is allowed."""
-        if not principal.is_admin:
+        if not principal.is_operator:
             principal.require_consume(commit.topic, group)
         queue = commit.queue
         await self._reader.check_queue(queue)

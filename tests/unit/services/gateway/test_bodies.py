@@ -16,6 +16,7 @@ from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.schemas.rights import ALL_RIGHTS
 from services.gateway.settings import REQUEST_BYTES_MAX, GatewaySettings
+from tests.support.callers import callers_of
 from tests.support.virtualtime import FakeClock
 from tests.unit.services.gateway.test_unsent import status_of
 from tests.unit.services.gateway.wires import House, settle
@@ -45,7 +46,7 @@ class Gateway:
 
         front = make_application(
             [Operation("POST", "/take", take, is_send=True), Operation("GET", "/wait", wait)],
-            keys,
+            callers_of(keys, self.clock),
             GatewayMetrics(),
             clock=self.clock,
             limits=self.limits,

@@ -17,6 +17,7 @@ from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.schemas.rights import ALL_RIGHTS
 from services.gateway.settings import BODY_RESERVE_PART, REQUEST_BYTES_MAX, GatewaySettings
+from tests.support.callers import callers_of
 from tests.support.sendresults import stored_messages
 from tests.support.virtualtime import FakeClock
 
@@ -55,7 +56,7 @@ class Peer:
         self.limits = limits or Limits(settings)
         self.front = make_application(
             routes,
-            keys,
+            callers_of(keys, FakeClock()),
             self.metrics,
             clock=FakeClock(),
             limits=self.limits,

@@ -15,6 +15,7 @@ from services.gateway.limits import RESULT_BYTES, UNSENT_BYTES_FREE, Limits
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.schemas.rights import ALL_RIGHTS
 from services.gateway.settings import GatewaySettings
+from tests.support.callers import callers_of
 from tests.support.sendresults import stored_messages
 from tests.support.virtualtime import FakeClock
 from tests.unit.services.gateway.wires import House, Wire, settle
@@ -78,7 +79,7 @@ class Gateway:
 
         front = make_application(
             [*ROUTES, *send_routes(self.sending)],
-            keys,
+            callers_of(keys, FakeClock()),
             GatewayMetrics(),
             clock=FakeClock(),
             limits=self.limits,

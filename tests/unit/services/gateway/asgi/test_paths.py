@@ -16,6 +16,7 @@ from services.gateway.metrics import GatewayMetrics
 from services.gateway.middleware import PATHS_CACHED_MAX, BarePaths
 from services.gateway.schemas.rights import ALL_RIGHTS
 from services.gateway.settings import GatewaySettings
+from tests.support.callers import callers_of
 from tests.support.virtualtime import FakeClock
 
 
@@ -39,7 +40,13 @@ def application(routes):
     keys.replace([KeyRecord("key-1", digest_of("gk_x"), "n", ALL_RIGHTS)])
     limits, clock = Limits(GatewaySettings()), FakeClock()
     return make_application(
-        routes, keys, GatewayMetrics(), clock=clock, limits=limits, access_log=False, is_stopping=lambda: False
+        routes,
+        callers_of(keys, clock),
+        GatewayMetrics(),
+        clock=clock,
+        limits=limits,
+        access_log=False,
+        is_stopping=lambda: False,
     )
 
 

@@ -10,6 +10,7 @@ from services.gateway.auth.tickets import Tickets
 from services.gateway.errors import ProblemError
 from services.gateway.quotas import KEY, Quota
 from services.gateway.schemas.rights import ALL_RIGHTS, ConsumeRights, Rights
+from tests.support.callers import callers_of
 from tests.support.virtualtime import FakeClock
 
 
@@ -170,7 +171,7 @@ def some_tickets() -> Quota:
 
 def test_a_ticket_works_once_and_expires_soon():
     clock, keys = FakeClock(), ring(record("gk_a"))
-    tickets = Tickets(keys, some_tickets(), clock=clock)
+    tickets = Tickets(callers_of(keys, clock), some_tickets(), clock=clock)
     first, second, third = (tickets.give(keys.authenticate(b"Bearer gk_a")) for _ in range(3))
     assert first.expires_at_ms == clock.now_ms() + 60_000
     clock.advance(59_999)
@@ -188,7 +189,7 @@ def test_a_ticket_works_once_and_expires_soon():
 
 def test_open_tickets_of_a_key_leave_room_for_others():
     clock, keys = FakeClock(), ring(record("gk_a"), record("gk_b", key_id="key-2"))
-    tickets = Tickets(keys, Quota("tickets", KEY, each_max=2, total_max=3), clock=clock)
+    tickets = Tickets(callers_of(keys, clock), Quota("tickets", KEY, each_max=2, total_max=3), clock=clock)
     greedy, other = (keys.authenticate(b"Bearer " + key) for key in (b"gk_a", b"gk_b"))
     first, _ = tickets.give(greedy), tickets.give(greedy)
     for principal, status in ((greedy, 429), (other, None), (other, 503)):
@@ -209,5 +210,7 @@ def test_a_key_without_rights_gets_no_ticket():
     metrics_only = KeyRecord("key-2", digest_of("gk_b"), "metrics", Rights(metrics=True))
     keys = ring(metrics_only)
     with pytest.raises(ProblemError) as caught:
-        Tickets(keys, some_tickets(), clock=FakeClock()).give(keys.authenticate(b"Bearer gk_b"))
+        Tickets(callers_of(keys, FakeClock()), some_tickets(), clock=FakeClock()).give(
+            keys.authenticate(b"Bearer gk_b")
+        )
     assert caught.value.status == 403

@@ -40,10 +40,11 @@ AGES = {
         "tests/integration/test_transactions_database.py",
         "test_transactions_are_deleted_a_while_after_their_end",
     ),
+    "sessions": ("tests/integration/test_gateway_users.py", "test_sessions_that_have_ended_are_deleted"),
     "webhook_deliveries": ("tests/integration/spark/test_alerts.py", "test_old_events_and_deliveries_are_deleted"),
 }
 """Table → module and name of the test that its old rows are deleted."""
-MADE = {"topics", "groups", "api_keys", "report_schedules", "lag_objectives", "webhooks", "alert_states"}
+MADE = {"topics", "groups", "api_keys", "users", "report_schedules", "lag_objectives", "webhooks", "alert_states"}
 """Tables with one row for each existing thing; the row is deleted with it."""
 
 

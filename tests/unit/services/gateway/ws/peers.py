@@ -27,6 +27,7 @@ from services.gateway.ws.limits import StreamLimits
 from services.gateway.ws.opening import UnreportedReading
 from services.gateway.ws.ports import OnChange, OnReset, Pulled
 from services.gateway.ws.producers import StreamProducers
+from tests.support.callers import callers_of
 from tests.support.pulledrecords import pulled
 from tests.support.sendresults import stored_messages
 from tests.support.virtualtime import VirtualClock
@@ -159,13 +160,13 @@ class Service:
         )
         clock = VirtualClock()
         self.quotas = Limits(settings or GatewaySettings())
-        self.tickets = Tickets(self.keys, self.quotas.tickets, clock=clock)
+        self.tickets = Tickets(callers_of(self.keys, clock), self.quotas.tickets, clock=clock)
         self.metrics = GatewayMetrics()
         self.consumers = FakeConsumers(messages=messages, queues=queues)
         self.publisher = FakePublisher()
         self.producers = StreamProducers()
         self.endpoint = StreamEndpoint(
-            keys=self.keys,
+            callers=callers_of(self.keys, clock),
             tickets=self.tickets,
             consumers=self.consumers,
             publisher=self.publisher,
