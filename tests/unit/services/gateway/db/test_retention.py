@@ -44,7 +44,17 @@ AGES = {
     "webhook_deliveries": ("tests/integration/spark/test_alerts.py", "test_old_events_and_deliveries_are_deleted"),
 }
 """Table → module and name of the test that its old rows are deleted."""
-MADE = {"topics", "groups", "api_keys", "users", "report_schedules", "lag_objectives", "webhooks", "alert_states"}
+MADE = {
+    "topics",
+    "groups",
+    "api_keys",
+    "gateway_secrets",
+    "users",
+    "report_schedules",
+    "lag_objectives",
+    "webhooks",
+    "alert_states",
+}
 """Tables with one row for each existing thing; the row is deleted with it."""
 
 
