@@ -41,14 +41,14 @@ def producer_group_routes(groups: ProducerGroups) -> list[Operation]:
     """Return the routes of producer groups."""
 
     async def put(call: Call) -> Answer:
-        call.principal.require_admin()
+        call.principal.require_operator()
         name = call.path_params["group"]
         wanted: ProducerGroupSettings = await call.read_json(_settings)
         group, is_new = await groups.put(name, wanted, actor_of(call))
         return json_answer(_view(name, group), 201 if is_new else 200)
 
     async def show(call: Call) -> Answer:
-        call.principal.require_admin()
+        call.principal.require_operator()
         name = call.path_params["group"]
         return json_answer(_view(name, await groups.get(name)))
 

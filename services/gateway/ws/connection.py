@@ -105,9 +105,7 @@ class StreamConnection:
     ) -> None:
         self.session = session
         self._is_text = is_text
-        self._receive = receive
-        self._send = send
-        self._abort = abort
+        self._receive, self._send, self._abort = receive, send, abort
         self._producers = producers
         self._callers = callers
         self._credential = credential
