@@ -33,6 +33,9 @@ class Sending:
     def check_topic(self, topic):
         pass
 
+    def detects_duplicates(self, topic):
+        return False
+
     async def send_many(self, topic, items, *, turn):
         self.stored += len(items)
         return stored_messages(topic, len(items))
