@@ -39,7 +39,7 @@ class FilterCache:
         else:
             self._entries.move_to_end(text)
         if isinstance(found, SqlError):
-            raise SqlError(found.position, found.problem, found.expected)
+            raise SqlError(found.position, found.fault, found.expected)
         return found
 
     def _add(self, text: str, entry: SqlFilter | SqlError) -> None:

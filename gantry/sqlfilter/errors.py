@@ -11,7 +11,7 @@ class SqlError(InvalidExpressionError):
     """An SQL92 expression is not valid; the text says where and why, for its author.
 
     Attributes:
-        problem: The reason, without position and expected texts.
+        fault: The reason, without position and expected texts.
         position: Position of the first character that is wrong, counted from 1.
         expected: Texts of what may stand there; empty if the expression is well formed but means nothing.
     """
@@ -20,5 +20,5 @@ class SqlError(InvalidExpressionError):
         wanted = f"; expected {' or '.join(filter(None, (', '.join(expected[:-1]), expected[-1])))}" if expected else ""
         super().__init__("sql", NO_VALUE, f"at character {position}: {reason}{wanted}")
         self.position = position
-        self.problem = reason
+        self.fault = reason
         self.expected = expected

@@ -45,7 +45,7 @@ def refusal(sql: str) -> SqlError:
 def test_it_names_the_position_and_what_was_expected(sql: str, position: int, reason: str, expected: str) -> None:
     error = refusal(sql)
     assert error.position == position
-    assert error.problem.startswith(reason)
+    assert error.fault.startswith(reason)
     assert expected in error.expected
     assert str(error).startswith(f"sql: at character {position}: {reason}")
 
@@ -77,22 +77,22 @@ def test_it_names_the_position_and_what_was_expected(sql: str, position: int, re
 )
 def test_what_means_nothing_is_refused_as_in_rocketmq(sql: str, position: int, reason: str) -> None:
     error = refusal(sql)
-    assert (error.position, error.problem[: len(reason)]) == (position, reason)
+    assert (error.position, error.fault[: len(reason)]) == (position, reason)
 
 
 def test_the_limits() -> None:
     fits = "a = 'x'" + " " * (SQL_LENGTH_MAX - 7)
     assert SqlFilter(fits).matches(b"a\x01x")
-    assert "16385 characters, at most 16384" in refusal(fits + " ").problem
+    assert "16385 characters, at most 16384" in refusal(fits + " ").fault
     members = ",".join(["'x'"] * ((TOKENS_MAX - 4) // 2))
     assert SqlFilter(f"a IN ({members} )").matches(b"a\x01x")
-    assert f"more than {TOKENS_MAX} words" in refusal(f"a IN ({members},'y','z')").problem
+    assert f"more than {TOKENS_MAX} words" in refusal(f"a IN ({members},'y','z')").fault
     assert refusal(f"{'NOT ' * 900}a = 1 {'OR a ' * 900}").position > 1
     assert SqlFilter("NOT " * (DEPTH_MAX - 1) + "TRUE").names == ()
-    assert f"more than {DEPTH_MAX} operators" in refusal("NOT " * DEPTH_MAX + "TRUE").problem
-    assert f"more than {DEPTH_MAX} operators" in refusal("a" + " = b" * DEPTH_MAX).problem
+    assert f"more than {DEPTH_MAX} operators" in refusal("NOT " * DEPTH_MAX + "TRUE").fault
+    assert f"more than {DEPTH_MAX} operators" in refusal("a" + " = b" * DEPTH_MAX).fault
     deep = "a" + "".join(f" {('AND', 'OR')[level % 2]} (b" for level in range(DEPTH_MAX)) + ")" * DEPTH_MAX
-    assert f"more than {DEPTH_MAX} operators" in refusal(deep).problem
+    assert f"more than {DEPTH_MAX} operators" in refusal(deep).fault
 
 
 _WORDS = "a b NULL TRUE FALSE 'x' 1 2.5 5L ( ) , = <> < <= > >= + - NOT AND OR BETWEEN IN IS CONTAINS -- /* */ * ' \n é"

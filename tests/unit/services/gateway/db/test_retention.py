@@ -49,6 +49,7 @@ MADE = {
     "groups",
     "api_keys",
     "gateway_secrets",
+    "producer_groups",
     "users",
     "report_schedules",
     "lag_objectives",
