@@ -8,6 +8,7 @@ from gantry.client import errors as client
 from gantry.model import errors as model
 from gantry.remoting.codes import ResponseCode
 from gantry.remoting.errors import BodyError, HeaderError
+from gantry.sqlfilter import SqlError
 from services.gateway.errors import BROKER_PROBLEMS, PROBLEM_TYPES, ProblemError, invalid, problem_of
 from services.gateway.schemas import reading
 
@@ -50,7 +51,13 @@ def test_every_error_of_the_client_has_a_row():
 
 
 def test_every_error_of_model_and_schemas_has_a_row():
-    for kind in subclasses(model.InvalidValueError) - {reading.WrongTypeError}:
+    bad_filter = problem_of(SqlError(3, "a value stands where a condition is needed"))
+    assert (bad_filter.kind.name, bad_filter.field, "at character 3" in bad_filter.detail) == (
+        "invalid-field",
+        "sql",
+        True,
+    )
+    for kind in subclasses(model.InvalidValueError) - {reading.WrongTypeError, SqlError}:
         problem = problem_of(kind("/field", "value", "is wrong"))
         assert problem.status in (400, 413, 501)
         assert (problem.field, "value" in problem.detail) == ("/field", True)
