@@ -18,9 +18,7 @@ from tools.sources import Finding, Source
 
 # Modules that nothing imports yet, each with the reason why it stays.
 MODULES_KEPT = {
-    "gantry.client.consumer.pop": "the gateway will pull messages with receipts through it",
     "gantry.client.consumer.processqueue": "the push consumer of the client engine will hold its messages in it",
-    "gantry.client.consumer.sendback": "streams of the gateway and the push consumer will give failed messages back with it",
 }
 CHECKED = ("gantry/", "services/", "spark/", "benchmarks/", "examples/", "tools/")
 # Names that a framework looks up: httptools calls the methods of the parser's protocol, and a class needs no base for it.

@@ -18,7 +18,7 @@ from services.gateway.views.audit import entry_view
 from services.gateway.views.keys import created_key_view, key_view
 from services.gateway.views.page import page_view
 
-KINDS = ("topic", "group", "key", "user", "report", "objective", "webhook", "job", "transaction")
+KINDS = ("topic", "group", "key", "user", "report", "objective", "webhook", "job", "transaction", "producer_group")
 
 _new_key = msgspec.json.Decoder(NewKey)
 
