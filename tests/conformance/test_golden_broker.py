@@ -23,6 +23,7 @@ from tests.support.brokerprocess import BrokerProcess, Peer, peer_of
 
 GOLDEN = Path(__file__).parent / "golden"
 # The golden broker's settings: its broker.conf and its command-line switches.
+REVIVE_OFFSETS = "rmq_sys_REVIVE_LOG_GoldenCluster@CID_RMQ_SYS_REVIVE_GROUP"
 ENVIRONMENT = {
     "GANTRY_BROKER_MAPPED_FILE_SIZE_COMMIT_LOG": "262144",
     "GANTRY_BROKER_MAPPED_FILE_SIZE_CONSUME_QUEUE": "6000",
@@ -168,8 +169,9 @@ async def test_the_files_are_still_readable_by_rocketmq_after_a_stop(tmp_path: P
     with tarfile.open(GOLDEN / "store-clean.tar.gz") as archive:
         archive.extractall(tmp_path, filter="data")
     config = tmp_path / "store" / "config"
-    names = ("topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json", "consumerFilter.json")
+    names = ("topics.json", "subscriptionGroup.json", "delayOffset.json", "consumerFilter.json")
     before = {name: config.joinpath(name).read_bytes() for name in names}
+    offsets_before = ConsumerOffsetWrapper.decode(config.joinpath("consumerOffset.json").read_bytes()).offset_table
     # The settings name the broker and its cluster as the golden one, so that no system topic or group has to be added.
     with BrokerProcess(tmp_path, "--cluster", "GoldenCluster", name="golden-a", environment=ENVIRONMENT) as broker:
         async with peer_of(broker.address) as peer:
@@ -177,4 +179,9 @@ async def test_the_files_are_still_readable_by_rocketmq_after_a_stop(tmp_path: P
         assert broker.terminate() == 0
     after = {name: config.joinpath(name).read_bytes() for name in names}
     assert [name for name in names if after[name] != before[name]] == []
+    # The broker has read the check points and acknowledgements of pops, so only the offsets of their reader move ahead.
+    offsets = ConsumerOffsetWrapper.decode(config.joinpath("consumerOffset.json").read_bytes()).offset_table
+    assert offsets.keys() == offsets_before.keys()
+    assert [key for key in offsets if offsets[key] != offsets_before[key]] == [REVIVE_OFFSETS]
+    assert all(offsets[REVIVE_OFFSETS][queue] >= at for queue, at in offsets_before[REVIVE_OFFSETS].items())
     assert decode_json(dict[str, Any], after["topics.json"])["dataVersion"]["counter"] == 47
