@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -189,6 +190,18 @@ def test_a_wrong_user_and_a_wrong_password_look_the_same_and_waits_grow(browser,
     assert int(answers[5].headers["retry-after"]) >= 1
     # The right password has to wait, too: otherwise an attacker could go on guessing.
     assert browser.log_in("eve").status_code == 429
+
+
+def test_attempts_at_the_same_time_count_too(stack, by_key):
+    put_user(by_key, "kim", "viewer")
+    with (
+        httpx.Client(base_url=stack.facts["http"], timeout=30, trust_env=False) as client,
+        ThreadPoolExecutor(20) as pool,
+    ):
+        wrong = {"user": "kim", "password": "a wrong password"}
+        statuses = list(pool.map(lambda _: client.post("/v1/session", json=wrong).status_code, range(20)))
+    assert statuses.count(401) <= 5
+    assert set(statuses) <= {401, 429}
 
 
 @pytest.mark.parametrize("change", [{"disabled": True}, {"password": "another good password"}, {"role": "viewer"}])

@@ -66,6 +66,13 @@ class LoginThrottle:
         while len(self._failures) > HOLDERS_MAX:
             self._failures.popitem(last=False)
 
+    def withdraw(self, user: str, address: str) -> None:
+        """Take an attempt back that could not be checked."""
+        for holder, _ in _holders(user, address):
+            failures = self._failures.get(holder)
+            if failures is not None:
+                failures.count -= 1
+
     def succeed(self, user: str, address: str) -> None:
         """Forget the failures of a user at an address, whose attempt succeeded, and take back its other counts."""
         pair, *others = [holder for holder, _ in _holders(user, address)]

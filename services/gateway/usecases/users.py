@@ -16,7 +16,7 @@ from services.gateway.auth.sessionring import SessionRing, csrf_token_of, digest
 from services.gateway.auth.sessionstore import SESSION_LIFE, record_of
 from services.gateway.auth.throttle import LoginThrottle
 from services.gateway.db.repositories import Actor
-from services.gateway.db.users import ADMIN, Session, SessionRepository, User, UserRepository
+from services.gateway.db.users import ADMIN, Credentials, Session, SessionRepository, User, UserRepository
 from services.gateway.errors import (
     INVALID_FIELD,
     LAST_ADMIN,
@@ -90,10 +90,7 @@ class Users:
             self._metrics.count("logins_throttled")
             detail = f"user: too many log-ins failed; the next attempt is allowed in {-(-wait_ms // 1_000)} s"
             raise ProblemError(TOO_MANY, detail, field="/user", retry_after_ms=wait_ms)
-        async with self._metadata.transaction() as session:
-            found = await UserRepository(session).credentials(given.user)
-        self._throttle.begin(given.user, address, now_ms)
-        is_right = await self._passwords.is_right(given.password, None if found is None else found.password_hash)
+        found, is_right = await self._check(given.user, given.password, address, now_ms)
         if found is None or not is_right or found.disabled:
             self._metrics.count("logins_failed")
             log.warning("a log-in failed", user=given.user[:64], address=address)
@@ -145,10 +142,8 @@ class Users:
         wait_ms = self._throttle.wait_ms(name, address, now_ms)
         if wait_ms > 0:
             raise ProblemError(TOO_MANY, "password: too many attempts failed", retry_after_ms=wait_ms)
-        async with self._metadata.transaction() as session:
-            found = await UserRepository(session).credentials(name)
-        self._throttle.begin(name, address, now_ms)
-        if found is None or not await self._passwords.is_right(given.password, found.password_hash):
+        _, is_right = await self._check(name, given.password, address, now_ms)
+        if not is_right:
             raise ProblemError(INVALID_FIELD, "password: is not the present password", field="/password")
         self._throttle.succeed(name, address)
         hashed = await self._passwords.hash(given.new_password)
@@ -251,6 +246,18 @@ class Users:
             raise ProblemError(UNKNOWN_SESSION, f"session: {name} has no session {session_id!r}", field="session")
         for one in ended:
             self._ring.remove(one)
+
+    async def _check(self, user: str, password: str, address: str, now_ms: int) -> tuple[Credentials | None, bool]:
+        """Return the user, and whether the password is right. Raises ProblemError (503), which is no failed attempt."""
+        # Nothing may wait between the look at the throttle and this: attempts at the same time would not count.
+        self._throttle.begin(user, address, now_ms)
+        try:
+            async with self._metadata.transaction() as session:
+                found = await UserRepository(session).credentials(user)
+            return found, await self._passwords.is_right(password, None if found is None else found.password_hash)
+        except ProblemError:
+            self._throttle.withdraw(user, address)
+            raise
 
     async def _create(self, users: UserRepository, name: str, given: PutUser, hashed: str | None, actor: Actor) -> User:
         if given.role is UNSET or hashed is None:
