@@ -1,15 +1,13 @@
 """`gantry dlq`: dead letters, the messages that a group failed to consume for the last time."""
 
-import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from gantry.cli.exporting import write_pieces
 from gantry.cli.formatting import print_facts, print_items, print_json
 from gantry.cli.job import print_job, wait_for
-from gantry.cli.options import DATA_DEFAULT, DataOption, GroupArgument, JsonOption, KeyOption, UrlOption
-from gantry.cli.outcome import fail
+from gantry.cli.options import DATA_DEFAULT, DataOption, GroupArgument, JsonOption, KeyOption, OutputOption, UrlOption
 from gantry.cli.remote import connect, segment
 
 app = typer.Typer(name="dlq", help="List, export and redrive dead letters.", no_args_is_help=True)
@@ -77,9 +75,7 @@ def show(
 def export(
     group: GroupArgument,
     *,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file; default: stdout.")
-    ] = None,
+    output: OutputOption = None,
     topic: TopicOption = None,
     tag: TagOption = None,
     from_: FromOption = None,
@@ -89,18 +85,7 @@ def export(
     key: KeyOption = None,
 ) -> None:
     """Write dead letters as JSON, one letter a line, oldest first on each broker."""
-    pieces = connect(data, url, key).stream(f"{_path(group)}:export", query=_filter(topic, tag, from_, to))
-    if output is None:
-        for piece in pieces:
-            sys.stdout.buffer.write(piece)
-        sys.stdout.flush()
-        return
-    try:
-        with output.open("wb") as file:
-            for piece in pieces:
-                file.write(piece)
-    except OSError as error:
-        fail(f"--output {output}: {error.strerror}")
+    write_pieces(connect(data, url, key).stream(f"{_path(group)}:export", query=_filter(topic, tag, from_, to)), output)
 
 
 @app.command()

@@ -31,6 +31,7 @@ COMMAND_GROUPS = {
     "offset": "gantry.cli.offset",
     "key": "gantry.cli.key",
     "user": "gantry.cli.user",
+    "audit": "gantry.cli.audit",
     "report": "gantry.cli.report",
     "dlq": "gantry.cli.dlq",
     "transaction": "gantry.cli.transaction",

@@ -13,6 +13,9 @@ DataOption = Annotated[
 UrlOption = Annotated[str | None, typer.Option("--url", metavar="URL", help="URL of another gateway; needs --key.")]
 KeyOption = Annotated[str | None, typer.Option("--key", metavar="KEY", help="API key, or @FILE to read it from FILE.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+OutputOption = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file; default: stdout.")
+]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.")]

@@ -1,6 +1,6 @@
 """The REST client for asyncio: every call of the API as a coroutine."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 from gantry.http import calls
@@ -182,6 +182,33 @@ class AsyncGantryClient(AsyncAlertClient, AsyncConsumeClient, AsyncOffsetClient,
         """Create a one-use ticket for a browser's WebSocket."""
         return await self.run(calls.create_ticket())
 
-    async def list_audit(self, *, kind: str | None = None, name: str | None = None) -> list[AuditEntry]:
+    async def list_audit(
+        self,
+        *,
+        kind: str | None = None,
+        name: str | None = None,
+        actor: str | None = None,
+        action: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+    ) -> list[AuditEntry]:
         """Return changes of metadata, newest first, of a `kind` such as `topic`; `name` needs `kind`."""
-        return await self._all_pages(lambda cursor: calls.list_audit(kind=kind, name=name, cursor=cursor))
+        return await self._all_pages(
+            lambda cursor: calls.list_audit(
+                kind=kind, name=name, actor=actor, action=action, since=since, until=until, cursor=cursor
+            )
+        )
+
+    def export_audit(
+        self,
+        *,
+        kind: str | None = None,
+        name: str | None = None,
+        actor: str | None = None,
+        action: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+    ) -> AsyncIterator[bytes]:
+        """Yield the same changes as JSON, one change a line, piece by piece."""
+        call = calls.export_audit(kind=kind, name=name, actor=actor, action=action, since=since, until=until)
+        return self.stream(call)

@@ -232,9 +232,33 @@ def create_ticket() -> Call[Ticket]:
     return Call("POST", "/v1/tickets", json_of(Ticket))
 
 
-def list_audit(*, kind: str | None, name: str | None, cursor: str | None) -> Call[Page[AuditEntry]]:
+def list_audit(
+    *,
+    kind: str | None,
+    name: str | None,
+    actor: str | None,
+    action: str | None,
+    since: str | None,
+    until: str | None,
+    cursor: str | None,
+) -> Call[Page[AuditEntry]]:
     """List changes of metadata."""
-    return Call("GET", "/v1/audit", json_of(Page[AuditEntry]), page_of(cursor, kind=kind, name=name))
+    params = page_of(cursor, kind=kind, name=name, actor=actor, action=action, to=until)
+    return Call("GET", "/v1/audit", json_of(Page[AuditEntry]), params | params_of(**{"from": since}))
+
+
+def export_audit(
+    *,
+    kind: str | None,
+    name: str | None,
+    actor: str | None,
+    action: str | None,
+    since: str | None,
+    until: str | None,
+) -> Call[bytes]:
+    """Export changes of metadata as JSON, one a line."""
+    params = params_of(kind=kind, name=name, actor=actor, action=action, to=until, **{"from": since})
+    return Call("GET", "/v1/audit:export", lambda content, _: content, params)
 
 
 def message_fields(message: OutgoingMessage) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The REST client: every call of the API as a blocking method."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from gantry.http import calls
@@ -182,6 +182,33 @@ class GantryClient(AlertClient, ConsumeClient, OffsetClient, ReportClient, WorkC
         """Create a one-use ticket for a browser's WebSocket."""
         return self.run(calls.create_ticket())
 
-    def list_audit(self, *, kind: str | None = None, name: str | None = None) -> list[AuditEntry]:
+    def list_audit(
+        self,
+        *,
+        kind: str | None = None,
+        name: str | None = None,
+        actor: str | None = None,
+        action: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+    ) -> list[AuditEntry]:
         """Return changes of metadata, newest first, of a `kind` such as `topic`; `name` needs `kind`."""
-        return self._all_pages(lambda cursor: calls.list_audit(kind=kind, name=name, cursor=cursor))
+        return self._all_pages(
+            lambda cursor: calls.list_audit(
+                kind=kind, name=name, actor=actor, action=action, since=since, until=until, cursor=cursor
+            )
+        )
+
+    def export_audit(
+        self,
+        *,
+        kind: str | None = None,
+        name: str | None = None,
+        actor: str | None = None,
+        action: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+    ) -> Iterator[bytes]:
+        """Yield the same changes as JSON, one change a line, piece by piece."""
+        call = calls.export_audit(kind=kind, name=name, actor=actor, action=action, since=since, until=until)
+        return self.stream(call)

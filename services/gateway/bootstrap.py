@@ -13,6 +13,7 @@ from gantry.runtime.rng import Rng
 from services.gateway.app import make_application
 from services.gateway.core import Core, Feature, build_core
 from services.gateway.features.alerts import alert_feature
+from services.gateway.features.audit import audit_feature
 from services.gateway.features.cluster import cluster_feature
 from services.gateway.features.deadletters import dead_letter_feature
 from services.gateway.features.groups import group_feature
@@ -57,6 +58,7 @@ FEATURES: Final[Sequence[Callable[[Core], Feature]]] = (
     job_feature,
     key_feature,
     user_feature,
+    audit_feature,
     limit_feature,
     service_feature,
     stream_feature,

@@ -15,6 +15,7 @@ from services.gateway.db.errors import (
     UnstorableError,
     VersionConflictError,
 )
+from services.gateway.db.keys import KeyRepository
 from services.gateway.db.leadership import Leadership, lock_key
 from services.gateway.db.models import ConfigOrigin, ConfigState, Verdict
 from services.gateway.db.repositories import (
@@ -22,7 +23,6 @@ from services.gateway.db.repositories import (
     AuditRepository,
     Expectation,
     GroupRepository,
-    KeyRepository,
     TopicRepository,
 )
 from services.gateway.db.subscriptions import CLIENTS_NAMED_MAX, Sighting, SubscriptionRepository

@@ -12,7 +12,8 @@ from services.gateway.auth.keycache import FileKeyCache
 from services.gateway.auth.keyring import KeyRecord, KeyRing, digest_of
 from services.gateway.auth.keystore import KeyStore
 from services.gateway.db.engine import Database
-from services.gateway.db.repositories import Actor, AuditRepository, KeyRepository
+from services.gateway.db.keys import KeyRepository
+from services.gateway.db.repositories import Actor, AuditRepository
 from services.gateway.errors import ProblemError
 from services.gateway.schemas.keys import NewKey
 from services.gateway.schemas.rights import ALL_RIGHTS, Rights

@@ -22,7 +22,7 @@ from services.gateway.db.reporttables import (
     REPORT_SCHEDULES,
     REPORT_THROUGHPUT,
 )
-from services.gateway.features.keys import audit_routes
+from services.gateway.features.audit import audit_routes
 from services.gateway.features.reports import report_routes
 from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics

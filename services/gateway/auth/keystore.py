@@ -28,9 +28,10 @@ from services.gateway.auth.keyring import KeyRecord, KeyRing, digest_of, make_ke
 from services.gateway.auth.receiptkey import ReceiptKey
 from services.gateway.db.engine import Database
 from services.gateway.db.errors import MetadataUnavailableError
+from services.gateway.db.keys import KeyRepository
 from services.gateway.db.leadership import lock_key
 from services.gateway.db.models import ApiKey
-from services.gateway.db.repositories import LIST_LIMIT_MAX, Actor, KeyRepository
+from services.gateway.db.repositories import LIST_LIMIT_MAX, Actor
 from services.gateway.schemas.rights import ALL_RIGHTS, Rights
 
 log = logger("gateway.keys")

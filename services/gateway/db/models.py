@@ -162,7 +162,11 @@ class AuditEntry(Metadata):
     """One change: actor, time, old and new values; written in the transaction of the change."""
 
     __tablename__ = "audit"
-    __table_args__ = (Index("ix_audit_resource", "resource_kind", "resource_name", "id"),)
+    __table_args__ = (
+        Index("ix_audit_resource", "resource_kind", "resource_name", "id"),
+        Index("ix_audit_actor", "actor", "id"),
+        Index("ix_audit_at", "at"),
+    )
 
     id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
     at: Mapped[datetime] = mapped_column(server_default=func.now())

@@ -1,4 +1,4 @@
-"""`/v1/keys`, `/v1/tickets` and `/v1/audit`."""
+"""`/v1/keys` and `/v1/tickets`."""
 
 import msgspec
 
@@ -12,21 +12,17 @@ from services.gateway.errors import invalid
 from services.gateway.features.actor import actor_of
 from services.gateway.schemas.keys import NewKey
 from services.gateway.schemas.times import format_time
-from services.gateway.usecases.audit.trail import Audit
 from services.gateway.usecases.keys import Keys
-from services.gateway.views.audit import entry_view
 from services.gateway.views.keys import created_key_view, key_view
 from services.gateway.views.page import page_view
-
-KINDS = ("topic", "group", "key", "user", "report", "objective", "webhook", "job", "transaction", "producer_group")
 
 _new_key = msgspec.json.Decoder(NewKey)
 
 
 def key_feature(core: Core) -> Feature:
-    """Return the routes of keys, tickets and the audit trail."""
+    """Return the routes of keys and tickets."""
     keys = Keys(core.metadata, core.keys, core.key_store)
-    return Feature([*key_routes(keys), *ticket_routes(core.tickets), *audit_routes(Audit(core.metadata))])
+    return Feature([*key_routes(keys), *ticket_routes(core.tickets)])
 
 
 def key_routes(keys: Keys) -> list[Operation]:
@@ -68,23 +64,6 @@ def ticket_routes(tickets: Tickets) -> list[Operation]:
         return json_answer({"ticket": ticket.ticket, "expires_at": format_time(ticket.expires_at_ms)}, 201)
 
     return [Operation("POST", "/v1/tickets", create)]
-
-
-def audit_routes(audit: Audit) -> list[Operation]:
-    """Return the route of the audit trail."""
-
-    async def page(call: Call) -> Answer:
-        call.principal.require_admin()
-        kind, name = call.query.get("kind"), call.query.get("name")
-        if kind is not None and kind not in KINDS:
-            raise invalid("kind", kind, f"is not one of {', '.join(KINDS)}")
-        if name is not None and (kind is None or not name or "\x00" in name):
-            raise invalid("name", name, "is empty, holds 0x00 or stands without `kind`")
-        cursor, limit = call.query.get("cursor"), limit_of(call.query)
-        found = await audit.page(kind=kind, name=name, cursor=cursor, limit=limit)
-        return json_answer(page_view(found, entry_view))
-
-    return [Operation("GET", "/v1/audit", page, frozenset({"cursor", "kind", "limit", "name"}))]
 
 
 def _id_of(call: Call) -> str:

@@ -13,6 +13,7 @@ from gantry.model.errors import InvalidValueError
 
 DURATION_MS_MAX: Final = 366 * 86_400_000
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME = re.compile(r"(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?(?:Z|([+-])(\d{2}):(\d{2}))", re.ASCII)
 _BARE_PLUS = re.compile(r" \d{2}:\d{2}\Z", re.ASCII)
 _OFFSET_HOURS_MAX = 18
@@ -68,6 +69,11 @@ def parse_time_ms(text: str, field: str) -> int:
     except OverflowError:
         raise InvalidValueError(field, text, "is not a valid time: in UTC it is outside the years 1 to 9999") from None
     return int(moment.timestamp()) * 1_000 + int((match[2] or "0").ljust(3, "0")[:3])
+
+
+def parse_moment(text: str, field: str) -> datetime:
+    """Return a time as a datetime in UTC. Raises InvalidValueError like `parse_time_ms`."""
+    return _EPOCH + timedelta(milliseconds=parse_time_ms(text, field))
 
 
 def parse_duration_ms(text: str, field: str, *, max_ms: int = DURATION_MS_MAX) -> int:

@@ -6,8 +6,9 @@ import msgspec
 
 from services.gateway.auth.keyring import KeyRecord, KeyRing, digest_of, make_key, make_key_id
 from services.gateway.auth.keystore import KeyStore
+from services.gateway.db.keys import KeyRepository
 from services.gateway.db.models import ApiKey
-from services.gateway.db.repositories import LIST_LIMIT_MAX, Actor, KeyRepository
+from services.gateway.db.repositories import LIST_LIMIT_MAX, Actor
 from services.gateway.errors import LAST_ADMIN_KEY, UNKNOWN_KEY, ProblemError
 from services.gateway.schemas.cursors import decode_cursor, encode_cursor
 from services.gateway.schemas.keys import NewKey

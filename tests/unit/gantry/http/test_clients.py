@@ -169,7 +169,8 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str, Any]] = [
     ("ack", ("G", ["r"]), {}, "POST /v1/groups/G/messages:ack", {"results": [{"receipt": "r", "outcome": "acked"}]}),
     ("nack", ("G", ["r"]), {"delay_ms": 5}, "POST /v1/groups/G/messages:nack", {"results": []}),
     ("extend", ("G", ["r"]), {}, "POST /v1/groups/G/messages:extend", {"receipts": [None], "results": []}),
-    ("list_audit", (), {"kind": "key"}, "GET /v1/audit?limit=1000&kind=key", page()),
+    ("list_audit", (), {"kind": "key", "actor": "user:ada", "since": "a", "until": "b"},
+     "GET /v1/audit?limit=1000&kind=key&actor=user%3Aada&to=b&from=a", page()),
 ]  # fmt: skip
 
 
@@ -222,7 +223,7 @@ def test_both_clients_have_the_same_calls() -> None:
         }
 
     assert signatures(GantryClient) == signatures(AsyncGantryClient)
-    assert {call[0] for call in CALLS} | {"run", "stream", "close", "export_dead_letters"} == set(
+    assert {call[0] for call in CALLS} | {"run", "stream", "close", "export_audit", "export_dead_letters"} == set(
         signatures(GantryClient)
     )
 
@@ -243,6 +244,16 @@ async def test_an_answer_without_a_limit_is_yielded_in_pieces(kind: str) -> None
     assert b"".join(await stream(lines)) == b"1\n2\n"
     with pytest.raises(GantryProblem, match="404"):
         await stream(lambda request: httpx.Response(404))
+
+
+def test_the_audit_trail_is_exported_with_the_filters_of_the_list() -> None:
+    def lines(request: httpx.Request) -> httpx.Response:
+        assert request.url.raw_path == b"/v1/audit:export?kind=topic&action=topic.create&to=b&from=a"
+        return httpx.Response(200, content=b"1\n2\n")
+
+    with sync_client(lines) as client:
+        found = client.export_audit(kind="topic", action="topic.create", since="a", until="b")
+        assert b"".join(found) == b"1\n2\n"
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
