@@ -167,6 +167,15 @@ class Broker(FeatureSeams):
         await self.persistence.durable(documents.TOPICS_FILE)
         await self._saved(documents.GROUPS_FILE)
 
+    async def wait_until_group_saved(self, group: str) -> None:
+        """Wait until a group that may be new is on disk. Raises NotSavedError."""
+        created = self.tables.groups.created
+        ticket = created.get(group)
+        if ticket is not None:
+            await self.wait_until_groups_saved()
+            if created.get(group) is ticket:
+                del created[group]
+
     async def wait_until_offsets_saved(self) -> None:
         """Wait until resets and offsets are on disk. Raises NotSavedError."""
         self.save_offsets()

@@ -11,6 +11,8 @@ import os
 import time
 from pathlib import Path
 
+import pytest
+
 from gantry.model.popreceipt import PopReceipt
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.errors import RemotingError
@@ -25,6 +27,7 @@ LOAD_MS_MAX = 900
 INVISIBLE_MS = 8_000
 MESSAGES = 400
 DRAINED_S = 60
+NEW_GROUPS = 12
 SETTINGS = {"GANTRY_BROKER_FLUSH_DISK_TYPE": "SYNC_FLUSH", "GANTRY_BROKER_FLUSH_CONSUMER_OFFSET_INTERVAL": "400"}
 
 
@@ -124,5 +127,38 @@ async def test_a_broker_is_killed_while_clients_pop(tmp_path: Path, rng: Rng) ->
         missing = {f"m{number}" for number in range(MESSAGES)} - ledger.acked - ledger.unsure
         assert not missing, f"lost: {sorted(missing)}"
         print(f"{len(ledger.acked)} acknowledged, {len(ledger.unsure)} requests without an answer")
+    finally:
+        process.kill()
+
+
+@pytest.mark.parametrize("mode", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+async def test_new_group(tmp_path: Path, mode: str) -> None:
+    """A pop that creates its group is answered, and its message acknowledged, right before a kill -9."""
+    process = BrokerProcess(tmp_path, environment={"GANTRY_BROKER_FLUSH_DISK_TYPE": mode})
+    groups = [f"new-{number}" for number in range(NEW_GROUPS)]
+    acked: set[str] = set()
+
+    async def pop_and_ack(group: str) -> None:
+        async with peer_of(process.address) as peer:
+            (item,) = popped(await peer.ask(RequestCode.POP_MESSAGE, pop_header(group=group)))
+            answer = await ack(peer, item.receipt, group=group)
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+            acked.add(group)
+            process.kill()
+
+    try:
+        process.start()
+        async with peer_of(process.address) as peer:
+            await peer.make_topic("T")
+            await peer.send("T", b"once")
+        for first in range(0, NEW_GROUPS, 3):
+            outcomes = await asyncio.gather(*map(pop_and_ack, groups[first : first + 3]), return_exceptions=True)
+            assert all(outcome is None or isinstance(outcome, RemotingError) for outcome in outcomes), outcomes
+            process.start()
+        assert len(acked) >= NEW_GROUPS // 3
+        async with peer_of(process.address) as peer:
+            for group in sorted(acked):
+                again = popped(await peer.ask(RequestCode.POP_MESSAGE, pop_header(group=group)))
+                assert not again, f"group {group} gets its message again after it has acknowledged it"
     finally:
         process.kill()

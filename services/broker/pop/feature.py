@@ -123,6 +123,8 @@ class PopFeature:
             overload=core.overload,
             stats=broker.stats,
             clock=broker.clock,
+            created_groups=broker.tables.groups.created,
+            save_group=broker.wait_until_group_saved,
         )
 
     def _build_acks(self) -> AckProcessor:

@@ -3,6 +3,8 @@
 A pop that finds nothing may wait. A message wakes it, and it runs again. If another pop was faster, it waits for the rest
 of its time.
 
+A pop takes nothing before its group is on disk. A start discards the check points of a group that it does not know.
+
 Concurrency: the loop's thread.
 """
 
@@ -35,6 +37,7 @@ from services.broker.pop.taking import Batch, Found, PopRequest, Taking
 from services.broker.processors.reading import read_cold
 from services.broker.processors.table import PlainHandler
 from services.broker.refusal import RefusalError
+from services.broker.registry.persistence import NotSavedError
 from services.broker.stats import BrokerStats
 from services.broker.store.files.pages import NotInMemoryError
 
@@ -61,8 +64,12 @@ class PopProcessor:
         overload: Overload,
         stats: BrokerStats,
         clock: Clock,
+        created_groups: Mapping[str, object],
+        save_group: Callable[[str], Awaitable[None]],
     ) -> None:
         self._taking = taking
+        self._created_groups = created_groups
+        self._save_group = save_group
         self._positions = positions
         self._polling = polling
         self._checks = checks
@@ -109,6 +116,9 @@ class PopProcessor:
         self, channel: Channel, request: RemotingCommand, pop: PopRequest, found: Found, until_ms: int
     ) -> RemotingCommand | None:
         header = pop.header
+        if header.consumer_group in self._created_groups and (found.parts or found.begins):
+            self._cold.spawn(self._pop_saved(channel, request, header, until_ms))
+            return None
         refusal = self._waiters.admit() if found.parts else None
         if refusal is not None:
             raise RefusalError(ResponseCode.SYSTEM_BUSY, refusal)
@@ -128,6 +138,17 @@ class PopProcessor:
             # The filter has left out all messages that were read. Some that match may lie behind them.
             self._polling.wake_one(header.topic, header.consumer_group)
         return None
+
+    async def _pop_saved(
+        self, channel: Channel, request: RemotingCommand, header: PopMessageHeader, until_ms: int
+    ) -> None:
+        """Wait until a new group is on disk, and pop again."""
+        try:
+            await self._save_group(header.consumer_group)
+        except NotSavedError as error:
+            channel.reply(request, _refused(request, RefusalError(ResponseCode.SYSTEM_ERROR, str(error))))
+            return
+        self._resume(channel, request, header, until_ms=until_ms)
 
     async def _pop_cold(self, channel: Channel, request: RemotingCommand, pop: PopRequest, until_ms: int) -> None:
         """Read messages from the disk, and pop again. Other pops may have taken them meanwhile."""

@@ -29,7 +29,9 @@ SYSTEM_GROUPS = (
 class GroupTable:
     """Group name → SubscriptionGroup. `on_change` is called for every new, changed or removed group.
 
-    `unsaved` holds the names of the groups that are new, changed or removed since the last save.
+    Attributes:
+        unsaved: Names of the groups that are new, changed or removed since the last save.
+        created: Groups that are new and may not be on disk yet; each has an object of its own.
     """
 
     def __init__(self, on_change: Callable[[str], None] = lambda group: None) -> None:
@@ -38,6 +40,7 @@ class GroupTable:
         self.forbidden: dict[str, dict[str, int]] = {}
         """group → topic → bits of the forbidden actions. It comes from a store that another broker wrote."""
         self.unsaved: OrderedDict[str, None] = OrderedDict()
+        self.created: dict[str, object] = {}
         self._table: dict[str, SubscriptionGroup] = {}
 
     def __len__(self) -> int:
@@ -96,12 +99,15 @@ class GroupTable:
 
     def put(self, config: SubscriptionGroup, now_ms: int) -> None:
         """Create or replace a group."""
+        if config.group_name not in self._table:
+            self.created[config.group_name] = object()
         self._table[config.group_name] = config
         self._changed(config.group_name, now_ms)
 
     def remove(self, group: str, now_ms: int) -> bool:
         """Remove a group. Return whether it existed."""
         self.forbidden.pop(group, None)
+        self.created.pop(group, None)
         if self._table.pop(group, None) is None:
             return False
         self._changed(group, now_ms)
