@@ -35,6 +35,7 @@ COMMAND_GROUPS = {
     "report": "gantry.cli.report",
     "dlq": "gantry.cli.dlq",
     "transaction": "gantry.cli.transaction",
+    "producer-group": "gantry.cli.producergroup",
     "job": "gantry.cli.job",
     "alert": "gantry.cli.alert",
     "webhook": "gantry.cli.webhook",

@@ -1,4 +1,4 @@
-"""The calls of jobs, dead letters and scheduled messages as values."""
+"""The calls of jobs, dead letters, scheduled messages and producer groups as values."""
 
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from gantry.http.call import JSON, Call, Page, json_of, msgpack_of, page_of, params_of, path_of
-from gantry.http.workresults import DeadLetter, Job, RedriveTrial, Rescheduled, ScheduledMessage
+from gantry.http.workresults import DeadLetter, Job, ProducerGroup, RedriveTrial, Rescheduled, ScheduledMessage
 
 T = TypeVar("T")
 
@@ -80,6 +80,18 @@ def recall_message(topic: str, handle: str) -> Call[bool]:
 def reschedule_message(topic: str, handle: str, time: Mapping[str, str]) -> Call[Rescheduled]:
     """Give a scheduled message another time."""
     return _posted(path_of("topics", topic, "scheduled", handle) + ":reschedule", time, Rescheduled)
+
+
+def get_producer_group(group: str) -> Call[ProducerGroup]:
+    """Get the settings of a producer group."""
+    return Call("GET", path_of("producer-groups", group), json_of(ProducerGroup))
+
+
+def put_producer_group(group: str, *, check_url: str | None, check_secret: str | None) -> Call[ProducerGroup]:
+    """Set or remove the URL that is asked about open transactions of a producer group."""
+    body = {"check_url": check_url} | ({} if check_secret is None else {"check_secret": check_secret})
+    content, headers = msgspec.json.encode(body), {"content-type": JSON}
+    return Call("PUT", path_of("producer-groups", group), json_of(ProducerGroup), content=content, headers=headers)
 
 
 def _posted(path: str, body: Mapping[str, Any], result: type[T]) -> Call[T]:

@@ -1,4 +1,4 @@
-"""The methods of both clients for jobs, dead letters and scheduled messages."""
+"""The methods of both clients for jobs, dead letters, scheduled messages and producer groups."""
 
 import functools
 from collections.abc import AsyncIterator, Iterator
@@ -6,11 +6,11 @@ from typing import Any
 
 from gantry.http import workcalls
 from gantry.http.baseclient import AsyncBaseClient, BaseClient
-from gantry.http.workresults import DeadLetter, Job, RedriveTrial, Rescheduled, ScheduledMessage
+from gantry.http.workresults import DeadLetter, Job, ProducerGroup, RedriveTrial, Rescheduled, ScheduledMessage
 
 
 class WorkClient(BaseClient):
-    """Jobs, dead letters and scheduled messages."""
+    """Jobs, dead letters, scheduled messages and producer groups."""
 
     def list_jobs(self, *, kind: str | None = None, state: str | None = None) -> list[Job]:
         """Return the jobs that the key may see, newest first."""
@@ -72,9 +72,20 @@ class WorkClient(BaseClient):
         """Give a scheduled message another time, `delay` or `deliver_at`; it gets a new handle."""
         return self.run(workcalls.reschedule_message(topic, handle, time))
 
+    def get_producer_group(self, group: str) -> ProducerGroup:
+        """Return the URL that is asked about open transactions of a producer group."""
+        return self.run(workcalls.get_producer_group(group))
+
+    def put_producer_group(
+        self, group: str, *, check_url: str | None, check_secret: str | None = None
+    ) -> ProducerGroup:
+        """Set the URL, or remove it with None. A new URL needs a secret; otherwise the group keeps its own."""
+        call = workcalls.put_producer_group(group, check_url=check_url, check_secret=check_secret)
+        return self.run(call)
+
 
 class AsyncWorkClient(AsyncBaseClient):
-    """Jobs, dead letters and scheduled messages."""
+    """Jobs, dead letters, scheduled messages and producer groups."""
 
     async def list_jobs(self, *, kind: str | None = None, state: str | None = None) -> list[Job]:
         """Return the jobs that the key may see, newest first."""
@@ -137,3 +148,14 @@ class AsyncWorkClient(AsyncBaseClient):
     async def reschedule_message(self, topic: str, handle: str, **time: str) -> Rescheduled:
         """Give a scheduled message another time, `delay` or `deliver_at`; it gets a new handle."""
         return await self.run(workcalls.reschedule_message(topic, handle, time))
+
+    async def get_producer_group(self, group: str) -> ProducerGroup:
+        """Return the URL that is asked about open transactions of a producer group."""
+        return await self.run(workcalls.get_producer_group(group))
+
+    async def put_producer_group(
+        self, group: str, *, check_url: str | None, check_secret: str | None = None
+    ) -> ProducerGroup:
+        """Set the URL, or remove it with None. A new URL needs a secret; otherwise the group keeps its own."""
+        call = workcalls.put_producer_group(group, check_url=check_url, check_secret=check_secret)
+        return await self.run(call)

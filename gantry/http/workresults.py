@@ -73,3 +73,12 @@ class Rescheduled(msgspec.Struct, frozen=True):
 
     handle: str
     deliver_at: str | None
+
+
+class ProducerGroup(msgspec.Struct, frozen=True):
+    """The URL that is asked about open transactions of a producer group; None without one."""
+
+    group: str
+    check_url: str | None
+    has_secret: bool
+    updated_at: str | None

@@ -214,6 +214,21 @@ def test_a_bad_handle_or_time_is_refused_by_name(http, path, body, status):
     assert answer.json()["field"]
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        (f"{TOPIC}/scheduled/no:handle:recall", None, 400),
+        (f"{TOPIC}/scheduled/no%3Ahandle:reschedule", {"delay": "10s"}, 400),
+        ("/v1/jobs/no:job:cancel", None, 400),
+        ("/v1/transactions/no:transaction:commit", None, 404),
+    ],
+)
+def test_an_id_with_a_colon_is_refused_as_an_id_and_not_as_a_path(http, path, body, status):
+    refused = http.post(path, json=body)
+    assert refused.status_code == status
+    assert "there is nothing at" not in refused.json()["detail"]
+
+
 def test_the_client_library_lists_recalls_and_reschedules(stack, http):
     with GantryClient.from_stack(stack.directory) as client:
 

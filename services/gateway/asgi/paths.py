@@ -35,7 +35,10 @@ class SegmentConvertor(Convertor[str]):
 
 
 class IdConvertor(SegmentConvertor):
-    """A path parameter without a colon, which may follow it: `/v1/jobs/{job:id}` is not `/v1/jobs/{job:id}:cancel`."""
+    """A path parameter without a colon, for a path that another one continues by a verb: `/v1/jobs/{job:id}`.
+
+    The path with the verb, `/v1/jobs/{job}:cancel`, takes colons, so that a wrong id there is rejected as an id.
+    """
 
     regex = "[^/:]+"
 

@@ -63,6 +63,6 @@ def scheduled_routes(messages: ScheduledMessages) -> list[Operation]:
     path = "/v1/topics/{topic}/scheduled"
     return [
         Operation("GET", path, page, frozenset({"cursor", "from", "limit", "to"})),
-        Operation("POST", f"{path}/{{handle:id}}:recall", recall),
-        Operation("POST", f"{path}/{{handle:id}}:reschedule", reschedule),
+        Operation("POST", f"{path}/{{handle}}:recall", recall),
+        Operation("POST", f"{path}/{{handle}}:reschedule", reschedule),
     ]

@@ -124,13 +124,13 @@ def transaction_routes(transactions: Transactions, sending: SendMessages) -> lis
             transaction_view(await transactions.get(call.path_params["transaction"], may_see=_may_see(call)))
         )
 
-    path = "/v1/transactions/{transaction:id}"
+    path = "/v1/transactions/{transaction}"
     return [
         Operation("POST", "/v1/topics/{topic}/transactions", begin, is_send=True),
         Operation("POST", f"{path}:commit", decide(COMMITTED)),
         Operation("POST", f"{path}:rollback", decide(ROLLED_BACK)),
         Operation("GET", "/v1/transactions", page, _FILTER),
-        Operation("GET", path, show),
+        Operation("GET", "/v1/transactions/{transaction:id}", show),
     ]
 
 

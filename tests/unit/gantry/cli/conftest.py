@@ -9,7 +9,20 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from gantry.cli import alert, audit, group, key, message, objective, offset, offsetreset, report, topic, webhook
+from gantry.cli import (
+    alert,
+    audit,
+    group,
+    key,
+    message,
+    objective,
+    offset,
+    offsetreset,
+    producergroup,
+    report,
+    topic,
+    webhook,
+)
 from gantry.cli.main import app
 from gantry.cli.remote import Remote
 from gantry.http.client import GantryClient
@@ -39,7 +52,20 @@ class Answers:
 def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
     scripted = Answers()
     client = GantryClient("http://gateway", "secret", transport=httpx.MockTransport(scripted))
-    for noun in (topic, group, message, objective, offset, offsetreset, key, report, alert, webhook, audit):
+    for noun in (
+        topic,
+        group,
+        message,
+        objective,
+        offset,
+        offsetreset,
+        key,
+        report,
+        alert,
+        webhook,
+        audit,
+        producergroup,
+    ):
         monkeypatch.setattr(noun, "connect", lambda data, url, key: Remote(client))
     return scripted
 

@@ -44,6 +44,7 @@ RESET = {
     }],
     "messages": "3", "undo": "token", "truncated": False,
 }  # fmt: skip
+PRODUCER_GROUP = {"group": "G", "check_url": None, "has_secret": False, "updated_at": None}
 JOB = {
     "job": "j-1", "kind": "redrive", "arguments": {}, "state": "running", "cancel_requested": False, "done": 3,
     "failed": 0, "total": None, "error": None, "created_by": None, "created_at": "", "started_at": "", "ended_at": None,
@@ -169,6 +170,8 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str, Any]] = [
     ("ack", ("G", ["r"]), {}, "POST /v1/groups/G/messages:ack", {"results": [{"receipt": "r", "outcome": "acked"}]}),
     ("nack", ("G", ["r"]), {"delay_ms": 5}, "POST /v1/groups/G/messages:nack", {"results": []}),
     ("extend", ("G", ["r"]), {}, "POST /v1/groups/G/messages:extend", {"receipts": [None], "results": []}),
+    ("get_producer_group", ("G",), {}, "GET /v1/producer-groups/G", PRODUCER_GROUP),
+    ("put_producer_group", ("G",), {"check_url": None}, "PUT /v1/producer-groups/G", PRODUCER_GROUP),
     ("list_audit", (), {"kind": "key", "actor": "user:ada", "since": "a", "until": "b"},
      "GET /v1/audit?limit=1000&kind=key&actor=user%3Aada&to=b&from=a", page()),
 ]  # fmt: skip

@@ -12,6 +12,8 @@ from services.gateway.usecases.alerts.delivery import SendPolicy
 from services.gateway.usecases.alerts.sender import EACH_MAX, SENDING_MAX, SLOW_MAX
 from services.gateway.usecases.alerts.webhooks import WEBHOOKS_MAX
 from services.gateway.usecases.reports.objectives import OBJECTIVES_MAX
+from services.gateway.usecases.transactions import callbacks
+from services.gateway.ws import nacking, producers, producing, returning
 from services.gateway.ws.limits import StreamLimits
 from spark.scheduler.settings import SchedulerSettings
 
@@ -103,3 +105,22 @@ def test_every_limit_of_alerts_and_webhooks_is_listed() -> None:
         GatewaySettings().webhook_timeout_ms,
         GatewaySettings().webhook_give_up_ms,
     )
+
+
+def test_every_limit_of_returns_checks_and_call_backs_is_listed() -> None:
+    told = {name: number(default) for name, default, *_ in rows("Returns, checks and call-backs")}
+    assert told == {
+        "returns_pending_max": returning.PENDING_MAX,
+        "suspend_ms": nacking.SUSPEND_MS,
+        "suspend_ms_max": nacking.SUSPEND_MS_MAX,
+        "hello_producer_groups_max": producing.GROUPS_MAX,
+        "checks_pending_max": producing.PENDING_MAX,
+        "check_answer_ms": producers.ANSWER_TIMEOUT_S * 1_000,
+        "check_streams_asked_max": producers.ASKED_MAX,
+        "callback_groups": callbacks.GROUPS_MAX,
+        "callback_attempts_max": callbacks.ATTEMPTS_MAX,
+        "callback_pause_ms": callbacks.PAUSE_MS,
+        "callbacks_at_once_each": callbacks.EACH_MAX,
+        "callbacks_at_once": callbacks.ALL_MAX,
+        "callback_answer_bytes_max": callbacks.ANSWER_BYTES_MAX,
+    }
