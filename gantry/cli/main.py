@@ -25,6 +25,7 @@ from gantry.runtime.errors import StartupError
 # Command group → module with an `app`.
 COMMAND_GROUPS = {
     "topic": "gantry.cli.topic",
+    "broker": "gantry.cli.broker",
     "group": "gantry.cli.group",
     "message": "gantry.cli.message",
     "consume": "gantry.cli.consume",

@@ -7,6 +7,7 @@ ClientError
 ├── NotWritableError       no queue of the topic can be written now
 ├── BrokerUnavailableError no master of a broker set is known now
 ├── BrokerError            a broker (or name server) refused the request: code and remark
+│   ├── DrainedError           the broker takes no messages at the moment, because an operator has drained it
 │   └── NotServedError         it does not know the request: another release, or a broker that is not Gantry's
 ├── NoAnswerError          a request got no answer; `sent` says whether the peer may have seen it
 │   ├── RequestTimeoutError    no answer in time
@@ -21,6 +22,7 @@ a request that the peer may have seen and did not answer.
 """
 
 import enum
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -194,6 +196,15 @@ class BrokerError(ClientError):
         return disposition_of(self.code)
 
 
+class DrainedError(BrokerError):
+    """A broker takes no messages at the moment: it lacks the permission to be written. Other brokers may take them."""
+
+    @property
+    def disposition(self) -> Disposition:
+        """Not stored. The same send may succeed on another broker, or here after the drain."""
+        return _MOVED
+
+
 class NotServedError(BrokerError):
     """A broker does not know one of Gantry's own requests (900000 to 900099); asking it again does not help."""
 
@@ -239,6 +250,18 @@ class SendError(ClientError):
         self.cause = cause
         self.outcome = outcome
         self.retryable = retryable
+
+
+def refused_send(code: int, remark: str | None, address: str) -> BrokerError:
+    """Return the error of a send that a broker has refused.
+
+    Brokers refuse with NO_PERMISSION for several reasons. Only RocketMQ's remark tells that the broker is drained.
+    """
+    is_drained = code == ResponseCode.NO_PERMISSION and _DRAINED_REMARK.fullmatch(remark or "") is not None
+    return (DrainedError if is_drained else BrokerError)(code, remark, address)
+
+
+_DRAINED_REMARK = re.compile(r"the broker\[[^\]]*\]? ?sending message is forbidden")
 
 
 def no_answer(error: RequestFailedError) -> NoAnswerError:

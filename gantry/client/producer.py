@@ -29,6 +29,7 @@ from gantry.client.errors import (
     SendError,
     no_answer,
     outcome_of,
+    refused_send,
     send_error,
 )
 from gantry.client.queueselector import QueueSelector
@@ -348,7 +349,7 @@ class Producer:
             raise send_error(BrokerError(ResponseCode.SYSTEM_ERROR, str(error), address)) from None
         if result is None:
             self._targets.failed(queue.broker_name)
-            return BrokerError(response.code, response.remark, address)
+            return refused_send(response.code, response.remark, address)
         self._targets.answered(queue.broker_name, started_ms=started_ms)
         return result
 

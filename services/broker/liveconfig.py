@@ -73,6 +73,22 @@ def changed_settings(settings: BrokerSettings, changes: Mapping[str, str]) -> Br
     return changed
 
 
+class NotLiveError(Exception):
+    """A setting takes effect only at the next start. The message is the name of the setting."""
+
+
+class DifferentValuesError(Exception):
+    """Settings do not have the values that the caller expects.
+
+    Attributes:
+        actual: Values of these settings, by snake_case name.
+    """
+
+    def __init__(self, actual: Mapping[str, str]) -> None:
+        super().__init__(", ".join(f"{name}={value}" for name, value in actual.items()))
+        self.actual = actual
+
+
 class StartCheck(Protocol):
     """Checks whether the broker could start again."""
 
@@ -126,12 +142,21 @@ class LiveConfig:
 
     def properties(self) -> dict[str, str]:
         """Return all settings under RocketMQ's names."""
+        return {camel_case(name): text for name, text in self.texts().items()}
+
+    def texts(self) -> dict[str, str]:
+        """Return the value of each setting as a text, by its snake_case name."""
         current = {
-            camel_case(field.name): _text(getattr(self._settings, field.name))
+            field.name: setting_text(getattr(self._settings, field.name))
             for field in dataclasses.fields(self._settings)
         }
         # Settings that say "any" or "the usual" show the value that the start chose.
-        return {**current, **self._effective}
+        return {**current, **{snake_case(name): text for name, text in self._effective.items()}}
+
+    @property
+    def changed_names(self) -> Collection[str]:
+        """The snake_case names of the settings that requests have changed."""
+        return self._kept.keys()
 
     async def change(self, changes: Mapping[str, str]) -> list[str]:
         """Change settings, all or none, and return the names of those that take effect only at the next start.
@@ -142,6 +167,31 @@ class LiveConfig:
         """
         async with self._changing:
             return await self._change(changes)
+
+    async def change_live(self, changes: Mapping[str, str], expected: Mapping[str, str]) -> None:
+        """Change settings that take effect at once, all or none, if others have the expected values.
+
+        Args:
+            changes: New values by snake_case name.
+            expected: Values that the caller has seen, by snake_case name.
+
+        Raises:
+            BlackListedError, SettingsError: As `change`; a setting that does not exist is a SettingsError, too.
+            NotLiveError: A setting takes effect only at the next start.
+            DifferentValuesError: A setting does not have the expected value.
+        """
+        async with self._changing:
+            current = self.texts()
+            for name in (*changes, *expected):
+                if name not in current:
+                    raise SettingsError(f"{name}: there is no such setting")
+            for name in changes:
+                if name not in LIVE_KEYS:
+                    raise NotLiveError(name)
+            actual = {name: current[name] for name, value in expected.items() if current[name] != value}
+            if actual:
+                raise DifferentValuesError(actual)
+            await self._change({camel_case(name): text for name, text in changes.items()})
 
     async def _change(self, changes: Mapping[str, str]) -> list[str]:
         black_list = _NEVER_BY_REQUEST | {name.strip() for name in self._settings.config_black_list.split(";")}
@@ -178,7 +228,8 @@ class LiveConfig:
         return settings_text(lambda: self._version, lambda: self._kept)
 
 
-def _text(value: object) -> str:
+def setting_text(value: object) -> str:
+    """Return a value of a setting as a text."""
     if value is None:
         return ""
     return str(value).lower() if isinstance(value, bool) else str(value)

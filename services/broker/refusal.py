@@ -7,6 +7,14 @@ from gantry.remoting.command import RemotingCommand
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 
+def drained_remark(address: str) -> str:
+    """Return RocketMQ's remark to a message for a broker that takes none, because brokerPermission lacks write.
+
+    Clients read it: the message may be sent again later or elsewhere, unlike after any other NO_PERMISSION.
+    """
+    return f"the broker[{address}] sending message is forbidden"
+
+
 class RefusalError(Exception):
     """A request is refused. The reply has this response code and remark; nothing was stored or changed."""
 

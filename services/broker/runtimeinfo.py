@@ -137,6 +137,7 @@ class RuntimeInfo:
             "gantryLostBytes": str(state.lost_bytes),
             "gantryDamagedReads": str(state.damaged_reads),
             "gantryConnectionsMax": str(self._connections_max),
+            "gantryBrokerPermission": str(self._live_settings.current.broker_permission),
         }
 
     def _queues(self) -> dict[str, str]:

@@ -14,6 +14,7 @@ from services.gateway.app import make_application
 from services.gateway.core import Core, Feature, build_core
 from services.gateway.features.alerts import alert_feature
 from services.gateway.features.audit import audit_feature
+from services.gateway.features.brokers import broker_feature
 from services.gateway.features.cluster import cluster_feature
 from services.gateway.features.deadletters import dead_letter_feature
 from services.gateway.features.groups import group_feature
@@ -53,6 +54,7 @@ FEATURES: Final[Sequence[Callable[[Core], Feature]]] = (
     transaction_feature,
     objective_feature,
     cluster_feature,
+    broker_feature,
     report_feature,
     alert_feature,
     job_feature,

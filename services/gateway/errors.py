@@ -9,7 +9,7 @@ ProblemError   a request is rejected or can't be served; carries its problem
 `internal-error` without details, and the gateway counts and logs the error.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -80,6 +80,7 @@ SLOW_REQUEST = _type("slow-request", 408, "The request came too slowly", retryab
 LAST_ADMIN_KEY = _type("last-admin-key", 409, "The last key with the right admin can't be revoked")
 LAST_ADMIN = _type("last-admin", 409, "The last user with the role admin must stay")
 CONFLICT = _type("conflict", 409, "The request conflicts with the current state")
+SETTINGS_CHANGED = _type("settings-changed", 409, "Settings do not have the expected values")
 HIDES_MESSAGES = _type("hides-messages", 409, "The change would hide messages")
 MEMBERS_CONNECTED = _type("members-connected", 409, "Members of the group are connected")
 UNDO_REFUSED = _type("undo-refused", 409, "The reset of offsets can't be undone")
@@ -122,6 +123,7 @@ class ProblemError(Exception):
         headers: Additional headers of the answer, such as Allow.
         message_id: Message id of a send whose outcome is unknown; None for other requests.
         transaction_state: State of a transaction that is decided already; None for other requests.
+        differences: Names, expected and actual values of settings that the caller does not know; empty for other requests.
     """
 
     def __init__(
@@ -136,6 +138,7 @@ class ProblemError(Exception):
         headers: Mapping[str, str] | None = None,
         message_id: str | None = None,
         transaction_state: str | None = None,
+        differences: Sequence[Mapping[str, str]] = (),
     ) -> None:
         super().__init__(detail)
         self.kind = kind
@@ -149,6 +152,7 @@ class ProblemError(Exception):
         self.headers = dict(headers) if headers else {}
         self.message_id = message_id
         self.transaction_state = transaction_state
+        self.differences = list(differences)
 
     @property
     def status(self) -> int:
@@ -178,6 +182,8 @@ class ProblemError(Exception):
             problem["message_id"] = self.message_id
         if self.transaction_state is not None:
             problem["state"] = self.transaction_state
+        if self.differences:
+            problem["differences"] = self.differences
         return problem
 
 
@@ -301,6 +307,8 @@ def topic_hint(topic: str) -> str:
 def _of_client(error: client.ClientError, outcome: str | None) -> ProblemError:
     if isinstance(error, client.InvalidArgumentError):
         return ProblemError(INVALID_FIELD, str(error), field=error.field, outcome=outcome)
+    if isinstance(error, client.DrainedError):
+        return ProblemError(BROKER_UNAVAILABLE, str(error), outcome=outcome)
     if isinstance(error, client.BrokerError):
         kind = _BROKER_PROBLEMS_BY_NUMBER.get(error.code, BROKER_ERROR)
         return ProblemError(kind, str(error), outcome=outcome)

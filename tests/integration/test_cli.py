@@ -145,6 +145,23 @@ def test_a_group_and_its_offsets(gantry: Gantry) -> None:
     assert gantry.run("group", "delete", "READERS", "-y").returncode == 0
 
 
+def test_a_broker_is_drained_and_its_settings_are_changed(gantry: Gantry) -> None:
+    assert [broker["drained"] for broker in gantry.json("broker", "list")] == [False]
+    assert "takes no more messages" in gantry.run("broker", "drain", "broker-a").stdout
+    assert "was drained before" in gantry.run("broker", "drain", "broker-a").stdout
+    assert [broker["drained"] for broker in gantry.json("broker", "list")] == [True]
+    assert "takes messages again" in gantry.run("broker", "undrain", "broker-a").stdout
+    names = {row[0] for row in gantry.table("broker", "settings", "broker-a", "--live")}
+    assert "max_message_size" in names
+    assert "delete_when" not in names
+    (changed,) = gantry.json("broker", "set", "broker-a", "default_query_max_num=40")
+    assert (changed["value"], changed["default"]) == ("40", "32")
+    refused = gantry.run("broker", "set", "broker-a", "default_query_max_num=32", "--expect", "default_query_max_num=1")
+    assert refused.returncode == 1
+    assert "default_query_max_num is '40', not '1'" in refused.stderr
+    gantry.json("broker", "set", "broker-a", "default_query_max_num=32")
+
+
 def test_a_key_grants_its_rights_until_it_is_revoked(gantry: Gantry) -> None:
     gantry.json("topic", "create", "OPEN_ONE")
     made = gantry.json("key", "create", "a script", "--publish", "OPEN_*", "--consume-topic", "OPEN_*")

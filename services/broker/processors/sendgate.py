@@ -1,7 +1,7 @@
 """The checks that a send passes before its message is examined.
 
-The order of the checks is RocketMQ's: the broker does not accept sends yet (1), an order topic on a broker without
-write permission (16), an invalid topic name (29), a topic that clients may not send to (16), an unknown topic (created,
+The order of the checks is RocketMQ's: the broker does not accept sends yet (1), a broker without write permission (16;
+RocketMQ refuses order topics only, ADR 0043), an invalid topic name (29), a topic that clients may not send to (16), an unknown topic (created,
 or 17), the queue (29). The checks of the topic itself run once, not for every message: its `Target` is kept until the
 topic changes.
 """
@@ -18,7 +18,8 @@ from gantry.remoting.headers import SendMessageHeader
 from gantry.runtime.clock import Clock
 from gantry.runtime.rng import Rng
 from services.broker.duplicates.window import DuplicateWindow, DuplicateWindows
-from services.broker.refusal import FAQ, RefusalError
+from services.broker.identity import BrokerIdentity
+from services.broker.refusal import FAQ, RefusalError, drained_remark
 from services.broker.registry.groups import GroupTable
 from services.broker.registry.persistence import NotSavedError
 from services.broker.registry.topics import TOPICS_MAX, TopicTable, auto_created
@@ -58,8 +59,10 @@ class SendChecks:
         rng: Rng,
         create_topic: Callable[[TopicConfig], Awaitable[None]],
         windows: DuplicateWindows,
+        identity: BrokerIdentity,
     ) -> None:
         self._topics = topics
+        self._identity = identity
         self._groups = groups
         self._stats = stats
         self._live_settings = live_settings
@@ -83,15 +86,13 @@ class SendChecks:
         settings = self._live_settings.current
         if settings.start_accept_send_request_time_stamp > 0:
             self._refuse_early()
+        if not settings.broker_permission & Perm.WRITE:
+            raise RefusalError(ResponseCode.NO_PERMISSION, drained_remark(self._identity.address))
         target = self._targets.get(header.topic)
         if target is None:
             target = self._look_up(header.topic)
             if target is None:
                 return None
-        if target.config.order and not settings.broker_permission & Perm.WRITE:
-            raise RefusalError(
-                ResponseCode.NO_PERMISSION, f"the broker may not be written, and topic {header.topic} is an order topic"
-            )
         if target.is_retry:
             self._check_retry(header)
         return target

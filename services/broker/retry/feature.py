@@ -40,6 +40,7 @@ class RetryFeature:
             rng=broker.rng,
             delay=self.delay,
             hooks=self._other_hooks,
+            identity=broker.identity,
         )
         broker.send_hooks.append(self.judge)
         broker.on_topic_changed.append(self.topics.topic_changed)

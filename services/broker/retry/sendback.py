@@ -31,10 +31,11 @@ from gantry.runtime.clock import Clock
 from gantry.runtime.rng import Rng
 from services.broker.coldreader import ColdReader
 from services.broker.durabilitywaiters import DurabilityWaiters, Outcome
+from services.broker.identity import BrokerIdentity
 from services.broker.newmessage import NewMessage, SendHook, TopicNeededError
 from services.broker.processors.reading import read_cold
 from services.broker.processors.table import replying_to_refusals
-from services.broker.refusal import FAQ, RefusalError
+from services.broker.refusal import FAQ, RefusalError, drained_remark
 from services.broker.registry.groups import GroupTable
 from services.broker.retry.ladder import LIMIT_VERSION_MIN, failures_max
 from services.broker.retry.topics import RetryTopics, dlq_topic_of, retry_topic_of
@@ -91,6 +92,7 @@ class SendBackProcessor:
         rng: Rng,
         delay: Callable[[NewMessage, SubscriptionGroup, int, int | None], None],
         hooks: Callable[[], Sequence[SendHook]],
+        identity: BrokerIdentity,
     ) -> None:
         self._topics = topics
         self._groups = groups
@@ -103,6 +105,7 @@ class SendBackProcessor:
         self._rng = rng
         self._delay = delay
         self._hooks = hooks
+        self._identity = identity
 
     def handlers(self) -> Mapping[int, Handler]:
         """Return the handler of each request code."""
@@ -166,7 +169,7 @@ class SendBackProcessor:
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {header.group}{FAQ}"
             )
         if not self._live_settings.current.broker_permission & _WRITE:
-            raise RefusalError(ResponseCode.NO_PERMISSION, "the broker sending message is forbidden")
+            raise RefusalError(ResponseCode.NO_PERMISSION, drained_remark(self._identity.address))
         delay_ms = header.gantry_delay_ms
         if delay_ms is not None and not 0 <= delay_ms <= DELAY_MS_MAX:
             reason = f"gantryDelayMs: {delay_ms} is not within 0 and {DELAY_MS_MAX}"

@@ -25,6 +25,7 @@ KINDS: Final = (
     "job",
     "transaction",
     "producer_group",
+    "broker",
 )
 """Kinds of resources that have entries."""
 

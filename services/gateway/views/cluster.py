@@ -30,6 +30,7 @@ def _broker_view(broker: BrokerState) -> dict[str, Any]:
         "address": broker.address,
         "reachable": broker.failure is None,
         "detail": missing if broker.failure is None else broker.failure,
+        "drained": broker.is_drained,
         "version": broker.version,
         "store": None if broker.store is None else store_view(broker.store),
     }

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import ClientError
 from gantry.model.route import MASTER_ID
+from gantry.model.topic import Perm
 from gantry.remoting.bodies.tables import KVTable
 from gantry.remoting.codes import RequestCode
 from gantry.remoting.errors import BodyError
@@ -58,6 +59,8 @@ class BrokerState:
         address: Address, `host:port`.
         is_missing: Whether name servers no longer list the broker set.
         failure: Reason why the broker does not answer, else None.
+        is_drained: Whether the broker takes no messages because it lacks the permission to be written; None if it does
+            not answer, or does not tell.
         version: Version that the broker reports; None if it does not answer, or reports none.
         store: Figures of its store; None if it does not answer.
     """
@@ -68,6 +71,7 @@ class BrokerState:
     address: str
     is_missing: bool
     failure: str | None = None
+    is_drained: bool | None = None
     version: str | None = None
     store: StoreFigures | None = None
 
@@ -124,7 +128,13 @@ class Cluster:
             table = KVTable.decode(response.body_bytes).table
         except (ClientError, BodyError) as error:
             return replace(state, failure=str(error))
-        return replace(state, version=table.get("brokerVersionDesc"), store=read_store_figures(table))
+        permission = _integer(table.get("gantryBrokerPermission"))
+        return replace(
+            state,
+            is_drained=None if permission is None else not permission & Perm.WRITE,
+            version=table.get("brokerVersionDesc"),
+            store=read_store_figures(table),
+        )
 
 
 def read_store_figures(table: Mapping[str, str]) -> StoreFigures:

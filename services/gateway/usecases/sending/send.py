@@ -48,6 +48,7 @@ from services.gateway.usecases.sending.batchcall import (
     placed_error,
     single_request,
 )
+from services.gateway.usecases.sending.drained import DrainedTopics
 from services.gateway.usecases.sending.preparing import PreparedMessage, prepare
 from services.gateway.usecases.sending.results import (
     BatchReport,
@@ -94,6 +95,7 @@ class SendMessages:
         self._metrics = metrics
         self._topics = topics
         self._windows = windows
+        self._drained = DrainedTopics(engine, topics.observed_homes)
         self._checked: set[str] = set()
         # Topic → its publish info, and the queues of keys in it. Hashing a key takes as long as all other work on its
         # message.
@@ -337,7 +339,7 @@ class SendMessages:
         if isinstance(error, SendError) and error.outcome is Outcome.NOT_STORED and _is_topic_missing(error.cause):
             problem = problem_of(await self._topics.absence(topic), outcome=NOT_STORED)
         else:
-            problem = problem_of(error, outcome=NOT_STORED)
+            problem = await self._drained.problem(topic, error) or problem_of(error, outcome=NOT_STORED)
         if problem.outcome == UNKNOWN:
             problem.message_id = prepared.message_id
         return problem

@@ -4,12 +4,13 @@ A batch may name a thousand such queues. If the gateway looked for each of them 
 requests to the name server. If the name server hung, the valid messages of the batch would wait for an hour.
 """
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final, Protocol
 
 from gantry.client.routecache import PublishInfo
 from gantry.model.errors import InvalidValueError
 from gantry.model.message import MessageQueue
+from gantry.model.topic import TopicConfig
 from services.gateway.errors import BROKER_UNAVAILABLE, NOT_STORED, UNKNOWN_QUEUE, ProblemError
 from services.gateway.schemas.outgoing import Item
 
@@ -25,6 +26,10 @@ class Topics(Protocol):
 
     async def find_away(self, name: str, brokers: Collection[str]) -> Collection[str]:
         """Return those of the brokers that may hold the topic and are away. Raises ProblemError (503)."""
+        ...
+
+    async def observed_homes(self, name: str) -> Mapping[str, TopicConfig]:
+        """Return the topic's last known configuration on each broker that should hold it; empty without Postgres."""
         ...
 
 

@@ -10,6 +10,7 @@ from gantry.client.errors import (
     BrokerError,
     BrokerUnavailableError,
     ConnectionFailedError,
+    DrainedError,
     InvalidArgumentError,
     NoRouteError,
     NotStartedError,
@@ -99,6 +100,26 @@ async def test_a_temporary_refusal_is_retried_on_another_broker(producer, broker
     assert len(addresses) == 3
     assert addresses[0] != addresses[1] != addresses[2]
     assert caught.value.outcome is (Outcome.UNKNOWN if code == 1 else Outcome.NOT_STORED)
+
+
+DRAINED = refuse(16, "the broker[10.0.0.5:10911] sending message is forbidden")
+
+
+async def test_a_message_that_a_drained_broker_refuses_goes_to_another_one(producer, brokers):
+    brokers(a=DRAINED)
+    for _ in range(4):
+        assert (await producer.send(MESSAGE)).queue.broker_name == "b"
+
+
+async def test_a_message_for_a_queue_of_a_drained_broker_goes_nowhere_else_and_may_be_sent_later(
+    producer, brokers, transport
+):
+    brokers(a=DRAINED)
+    with pytest.raises(SendError) as caught:
+        await producer.send(MESSAGE, queue=MessageQueue("T", "a", 0))
+    assert (caught.value.outcome, caught.value.retryable) == (Outcome.NOT_STORED, True)
+    assert isinstance(caught.value.cause, DrainedError)
+    assert len(transport.sent(SEND)) == 1
 
 
 @pytest.mark.parametrize("code", [3, 13, 15, 26, 29, 9999])

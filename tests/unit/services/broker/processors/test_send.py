@@ -186,15 +186,20 @@ class TestRefusedSend:
             assert f"header field {field} " in str(answer.remark)
         assert unit.store.max_physical_offset == 0
 
-    async def test_an_order_topic_needs_the_brokers_permission(self, unit: BrokerUnit) -> None:
-        ext = {
-            "topic": "Ordered", "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6",
-            "topicFilterType": "SINGLE_TAG", "order": "true",
-        }  # fmt: skip
-        await unit.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, ext=ext)
+    async def test_a_broker_without_write_permission_takes_no_message_and_gives_those_it_has(
+        self, unit: BrokerUnit
+    ) -> None:
+        assert (await unit.send("T", queue_id=0)).code == 0
         unit.change_settings(broker_permission=4)
-        assert (await unit.send("Ordered")).code == ResponseCode.NO_PERMISSION
-        assert (await unit.send("T")).code == 0
+        for topic in ("T", "New", "%RETRY%g"):
+            answer = await unit.send(topic, queue_id=0)
+            assert answer.code == ResponseCode.NO_PERMISSION
+            assert answer.remark == "the broker[10.0.0.5:10911] sending message is forbidden"
+        assert unit.broker.tables.topics.find("New") is None
+        pulled = await unit.pull("T", queue_id=0)
+        assert (pulled.code, len(list(iter_records(pulled.body_bytes)))) == (0, 1)
+        unit.change_settings(broker_permission=6)
+        assert (await unit.send("T", queue_id=0)).code == 0
 
     async def test_before_its_start_time_the_broker_accepts_no_send(self, unit: BrokerUnit) -> None:
         unit.change_settings(start_accept_send_request_time_stamp=unit.clock.now_ms() + 1000)

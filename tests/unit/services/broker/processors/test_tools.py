@@ -18,6 +18,12 @@ from gantry.remoting.bodies import (
     TopicStatsTable,
     decode_properties_text,
 )
+from gantry.remoting.bodies.brokersettings import (
+    BrokerSetting,
+    BrokerSettingsBody,
+    SettingsChange,
+    SettingsChanged,
+)
 from gantry.remoting.bodies.queuestates import QueueState, QueueStates
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
@@ -232,6 +238,63 @@ class TestBrokerConfig:
         assert await self.change(unit, "brokerPermission=4") == (0, None)
         assert unit.broker.core.live_settings.current.broker_permission == 4
         assert unit.broker.tables.topics.version != before
+
+    async def settings(self, unit: BrokerUnit) -> dict[str, BrokerSetting]:
+        answer = await unit.ask(RequestCode.GANTRY_SETTINGS)
+        return {setting.name: setting for setting in BrokerSettingsBody.decode(answer.body_bytes).settings}
+
+    async def change_settings(self, unit: BrokerUnit, wanted: dict[str, str], **expected: str) -> Any:
+        body = SettingsChange(settings=wanted, expected=expected).encode()
+        return await unit.ask(RequestCode.GANTRY_CHANGE_SETTINGS, body=body)
+
+    async def test_a_change_that_expects_other_values_changes_nothing_and_tells_the_difference(
+        self, unit: BrokerUnit
+    ) -> None:
+        wanted = {"default_query_max_num": "9", "max_message_size": "5"}
+        answer = await self.change_settings(unit, wanted, max_message_size="7", default_query_max_num="32")
+        (difference,) = SettingsChanged.decode(answer.body_bytes).differences
+        assert (difference.name, difference.expected, difference.actual) == ("max_message_size", "7", "65536")
+        assert unit.broker.core.live_settings.current.default_query_max_num == 32
+        answer = await self.change_settings(unit, wanted, max_message_size="65536")
+        assert SettingsChanged.decode(answer.body_bytes).differences == []
+        assert unit.broker.core.live_settings.current.default_query_max_num == 9
+        shown = (await self.settings(unit))["max_message_size"]
+        assert (shown.value, shown.default_value, shown.is_live, shown.is_changed) == ("5", "4194304", True, True)
+        shown = (await self.settings(unit))["broker_ip1"]
+        assert (shown.value, shown.is_live, shown.is_changed) == ("10.0.0.5", False, False)
+        kept = json.loads(unit.files.read("/data/store/config/gantry-settings.json"))
+        assert kept["settings"] == wanted
+
+    async def test_of_two_changes_that_expect_the_same_value_one_is_refused(self, unit: BrokerUnit) -> None:
+        answers = await asyncio.gather(
+            *(self.change_settings(unit, {"max_message_size": size}, max_message_size="65536") for size in "56")
+        )
+        differences = [SettingsChanged.decode(answer.body_bytes).differences for answer in answers]
+        assert [len(one) for one in differences] == [0, 1]
+        assert differences[1][0].actual == "5"
+
+    @pytest.mark.parametrize(
+        ("wanted", "code", "remark"),
+        [
+            ({"max_message_size": "5", "delete_when": "05"}, 29, "delete_when: takes effect only at the next start"),
+            ({"max_message_size": "5", "no_such": "1"}, 29, "no_such: there is no such setting"),
+            ({"max_message_size": "5", "maxMessageSize": "1"}, 29, "maxMessageSize: there is no such setting"),
+            ({"max_message_size": "many"}, 29, "max_message_size: 'many' is not a whole number"),
+            ({"broker_permission": "8"}, 29, "broker_permission: 8"),
+            ({}, 29, "settings: has 0 members"),
+        ],
+    )
+    async def test_only_settings_that_take_effect_at_once_are_changed(
+        self, unit: BrokerUnit, wanted: dict[str, str], code: int, remark: str
+    ) -> None:
+        answer = await self.change_settings(unit, wanted)
+        assert (answer.code, remark in str(answer.remark)) == (code, True), answer.remark
+        assert unit.broker.core.live_settings.current.max_message_size == 65_536
+
+    async def test_settings_of_the_black_list_are_never_changed(self) -> None:
+        async with BrokerUnit(config_black_list="configBlackList;maxMessageSize") as unit:
+            answer = await self.change_settings(unit, {"max_message_size": "5"})
+        assert (answer.code, answer.remark) == (16, "max_message_size: may not be changed by a request")
 
     async def test_the_runtime_figures_are_those_that_tools_read(self, unit: BrokerUnit) -> None:
         await unit.send()

@@ -10,7 +10,7 @@ def test_members_that_answer_and_members_that_do_not():
     cluster = ClusterState(
         name_servers=[NameServerState("ns:1", None), NameServerState("ns:2", "connection refused")],
         brokers=[
-            BrokerState("C", "a", 0, "a:1", is_missing=True, version="V5_3_3", store=store),
+            BrokerState("C", "a", 0, "a:1", is_missing=True, is_drained=True, version="V5_3_3", store=store),
             BrokerState("C", "a", 1, "a:2", is_missing=True, failure="connection refused"),
         ],
         is_metadata_available=False,
@@ -19,10 +19,10 @@ def test_members_that_answer_and_members_that_do_not():
         b'{"name_servers":[{"address":"ns:1","reachable":true,"detail":null},'
         b'{"address":"ns:2","reachable":false,"detail":"connection refused"}],'
         b'"brokers":[{"cluster":"C","broker":"a","broker_id":0,"role":"master","address":"a:1","reachable":true,'
-        b'"detail":"name servers do not list it at the moment","version":"V5_3_3",'
+        b'"detail":"name servers do not list it at the moment","drained":true,"version":"V5_3_3",'
         b'"store":{"disk_ratio":null,"min_physical_offset":"0","max_physical_offset":"733",'
         b'"dispatch_behind_bytes":null,"earliest_stored_at":null,"booted_at":null,"put_tps":null,'
         b'"messages_put_today":null}},'
         b'{"cluster":"C","broker":"a","broker_id":1,"role":"slave","address":"a:2","reachable":false,'
-        b'"detail":"connection refused","version":null,"store":null}],"metadata":"unavailable"}'
+        b'"detail":"connection refused","drained":null,"version":null,"store":null}],"metadata":"unavailable"}'
     )

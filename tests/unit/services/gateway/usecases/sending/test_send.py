@@ -127,6 +127,7 @@ def test_system_topics_accept_no_messages(sending, topic):
         (refuse(ResponseCode.SYSTEM_BUSY), 503, "not_stored", True),
         (refuse(ResponseCode.MESSAGE_ILLEGAL), 400, "not_stored", False),
         (refuse(ResponseCode.NO_PERMISSION), 403, "not_stored", False),
+        (refuse(ResponseCode.NO_PERMISSION, "the broker[a:1] sending message is forbidden"), 503, "not_stored", True),
         (refuse(ResponseCode.SERVICE_NOT_AVAILABLE), 503, "not_stored", True),
         (refuse(ResponseCode.SYSTEM_ERROR), 504, "unknown", True),
         (lambda request: None, 504, "unknown", True),

@@ -1,0 +1,126 @@
+"""`gantry broker`: list and drain brokers, show and change their settings."""
+
+from typing import Annotated
+
+import typer
+
+from gantry.cli.formatting import Item, print_items, print_json
+from gantry.cli.options import DATA_DEFAULT, DataOption, JsonOption, KeyOption, UrlOption
+from gantry.cli.remote import connect, segment
+
+app = typer.Typer(name="broker", help="Operate brokers.", no_args_is_help=True)
+
+BrokerArgument = Annotated[str, typer.Argument(metavar="BROKER", help="A name that `gantry broker list` shows.")]
+
+_LIST_COLUMNS = ["cluster", "broker", "role", "address", "reachable", "drained", "disk", "version", "detail"]
+_SETTING_COLUMNS = ["name", "value", "default", "live", "changed"]
+
+
+@app.command("list")
+def list_brokers(
+    *,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List brokers."""
+    items = connect(data, url, key).call("GET", "/v1/cluster")["brokers"]
+    print_items(items, _LIST_COLUMNS, row=_row, empty="no broker is registered", as_json=as_json)
+
+
+@app.command()
+def drain(
+    broker: BrokerArgument,
+    *,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Let a broker take no more messages. Consumers go on, and producers send to other brokers."""
+    changed = connect(data, url, key).call("POST", f"{_path(broker)}:drain")
+    if as_json:
+        print_json(changed)
+    else:
+        print(f"broker {broker} {'takes no more messages' if changed['changed'] else 'was drained before'}")
+
+
+@app.command()
+def undrain(
+    broker: BrokerArgument,
+    *,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Let a drained broker take messages again."""
+    changed = connect(data, url, key).call("POST", f"{_path(broker)}:undrain")
+    if as_json:
+        print_json(changed)
+    else:
+        print(f"broker {broker} {'takes messages again' if changed['changed'] else 'was not drained'}")
+
+
+@app.command()
+def settings(
+    broker: BrokerArgument,
+    *,
+    changed: Annotated[bool, typer.Option("--changed", help="Show only settings that were changed.")] = False,
+    live: Annotated[bool, typer.Option("--live", help="Show only settings that `gantry broker set` changes.")] = False,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the settings of a broker."""
+    items = connect(data, url, key).call("GET", f"{_path(broker)}/settings")["items"]
+    shown = [item for item in items if (item["changed"] or not changed) and (item["live"] or not live)]
+    print_items(shown, _SETTING_COLUMNS, empty="there are no such settings", as_json=as_json)
+
+
+@app.command("set")
+def set_settings(
+    broker: BrokerArgument,
+    values: Annotated[list[str], typer.Argument(metavar="NAME=VALUE...", help="Settings that take effect at once.")],
+    *,
+    expect: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Change nothing if a setting has another value; may be repeated."),
+    ] = None,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Change settings of a broker, all or none. The broker keeps them over a restart."""
+    wanted = _pairs(values, "NAME=VALUE")
+    remote = connect(data, url, key)
+    path = f"{_path(broker)}/settings"
+    body = {"settings": wanted, "expected": _pairs(expect or [], "--expect")}
+    items = remote.call("PUT", path, body=body)["items"]
+    print_items([item for item in items if item["name"] in wanted], _SETTING_COLUMNS, empty="", as_json=as_json)
+
+
+def _pairs(texts: list[str], hint: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint=hint)
+        if name in pairs:
+            raise typer.BadParameter(f"{name} is given twice", param_hint=hint)
+        pairs[name] = value
+    return pairs
+
+
+def _row(item: Item) -> list[object]:
+    store = item["store"]
+    disk = None if store is None or store["disk_ratio"] is None else f"{store['disk_ratio']:.0%}"
+    shown = {**item, "disk": disk}
+    return [shown[name] for name in _LIST_COLUMNS]
+
+
+def _path(broker: str) -> str:
+    return f"/v1/brokers/{segment(broker)}"

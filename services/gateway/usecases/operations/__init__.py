@@ -1,0 +1,1 @@
+"""The operation of brokers: settings, drains, removal of old data."""

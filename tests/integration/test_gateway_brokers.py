@@ -1,0 +1,116 @@
+"""Operating brokers over HTTP: draining them, and their settings."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.stack import Stack
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    with Stack(brokers=2) as running:
+        yield running
+
+
+@pytest.fixture
+def http(stack: Stack) -> Iterator[httpx.Client]:
+    with stack.http() as client:
+        yield client
+
+
+def done(answer: httpx.Response) -> Any:
+    assert answer.status_code < 300, answer.text
+    return answer.json()
+
+
+def drained(http: httpx.Client) -> dict[str, bool]:
+    return {broker["broker"]: broker["drained"] for broker in done(http.get("/v1/cluster"))["brokers"]}
+
+
+def trail(http: httpx.Client, broker: str) -> list[str]:
+    found = done(http.get("/v1/audit", params={"kind": "broker", "name": broker}))["items"]
+    return [item["action"] for item in found]
+
+
+def test_a_drained_broker_takes_no_message_and_gives_those_it_has(http: httpx.Client) -> None:
+    done(http.put("/v1/topics/DRAIN", json={"read_queues": 2, "write_queues": 2}))
+    kept = done(http.post("/v1/topics/DRAIN/messages", json={"body": "b", "queue": {"broker": "broker-a", "id": 0}}))
+    assert done(http.post("/v1/brokers/broker-a:drain")) == {"broker": "broker-a", "drained": True, "changed": True}
+    assert done(http.post("/v1/brokers/broker-a:drain"))["changed"] is False
+    assert drained(http) == {"broker-a": True, "broker-b": False}
+    for _ in range(8):
+        assert done(http.post("/v1/topics/DRAIN/messages", json={"body": "b"}))["broker"] == "broker-b"
+    batch = done(http.post("/v1/topics/DRAIN/messages:batch", json={"messages": [{"body": "b"}] * 8}))
+    assert {result["broker"] for result in batch["results"]} == {"broker-b"}
+    brokers = set()
+    for number in range(20):
+        answer = http.post("/v1/topics/DRAIN/messages", json={"body": "b", "ordering_key": f"K{number}"})
+        if answer.status_code == 503:
+            problem = answer.json()
+            assert problem["type"].endswith("/broker-unavailable")
+            assert (problem["outcome"], problem["retryable"]) == ("not_stored", True)
+            brokers.add("broker-a")
+        else:
+            brokers.add(done(answer)["broker"])
+    assert brokers == {"broker-a", "broker-b"}, "a key keeps its queue, whatever its broker does"
+    read = done(http.get("/v1/topics/DRAIN/queues/broker-a/0/messages"))
+    assert [message["message_id"] for message in read["messages"]] == [kept["message_id"]]
+    pulled = done(http.post("/v1/groups/DRAINERS/messages:pull", json={"topic": "DRAIN", "max": 32, "wait": "5s"}))
+    assert "broker-a" in {message["broker"] for message in pulled["messages"]} or len(pulled["messages"]) == 32
+    assert done(http.post("/v1/brokers/broker-a:undrain")) == {"broker": "broker-a", "drained": False, "changed": True}
+    assert drained(http) == {"broker-a": False, "broker-b": False}
+    done(http.post("/v1/topics/DRAIN/messages", json={"body": "b", "queue": {"broker": "broker-a", "id": 0}}))
+    assert trail(http, "broker-a") == ["broker.undrain", "broker.drain"]
+
+
+def test_a_topic_all_of_whose_brokers_are_drained_is_not_read_only(http: httpx.Client) -> None:
+    done(http.put("/v1/topics/NOWHERE", json={"brokers": ["broker-b"]}))
+    done(http.post("/v1/topics/NOWHERE/messages", json={"body": "b"}))
+    done(http.post("/v1/brokers/broker-b:drain"))
+    try:
+        for _ in range(3):
+            answer = http.post("/v1/topics/NOWHERE/messages", json={"body": "b"})
+            problem = answer.json()
+            assert (answer.status_code, problem["outcome"], problem["retryable"]) == (503, "not_stored", True)
+    finally:
+        done(http.post("/v1/brokers/broker-b:undrain"))
+
+
+def test_a_change_of_settings_is_compared_with_the_brokers_own(http: httpx.Client) -> None:
+    path = "/v1/brokers/broker-a/settings"
+    before = {item["name"]: item for item in done(http.get(path))["items"]}
+    assert before["default_query_max_num"] == {
+        "name": "default_query_max_num", "value": "32", "default": "32", "live": True, "changed": False,
+    }  # fmt: skip
+    assert before["broker_name"]["live"] is False
+    change = {"settings": {"default_query_max_num": 40}, "expected": {"default_query_max_num": "32"}}
+    after = {item["name"]: item for item in done(http.put(path, json=change))["items"]}
+    assert (after["default_query_max_num"]["value"], after["default_query_max_num"]["changed"]) == ("40", True)
+    answer = http.put(path, json=change)
+    problem = answer.json()
+    assert (answer.status_code, problem["type"].rpartition("/")[2]) == (409, "settings-changed")
+    assert problem["differences"] == [{"name": "default_query_max_num", "expected": "32", "actual": "40"}]
+    assert trail(http, "broker-a")[0] == "broker.settings"
+    done(http.put(path, json={"settings": {"default_query_max_num": "32"}}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"),
+    [
+        ({"delete_when": "05"}, "/settings/delete_when"),
+        ({"no_such": "1"}, "/settings/no_such"),
+        ({"max_message_size": "many"}, "/settings/max_message_size"),
+        ({"broker_permission": 9}, "/settings/broker_permission"),
+    ],
+)
+def test_a_setting_that_cannot_be_changed_is_named(http: httpx.Client, settings: dict[str, Any], field: str) -> None:
+    answer = http.put("/v1/brokers/broker-a/settings", json={"settings": settings})
+    assert (answer.status_code, answer.json()["field"]) == (400, field), answer.text
+
+
+def test_an_unknown_broker_is_named(http: httpx.Client) -> None:
+    for answer in (http.post("/v1/brokers/none:drain"), http.get("/v1/brokers/none/settings")):
+        assert (answer.status_code, answer.json()["type"].rpartition("/")[2]) == (404, "unknown-broker")
