@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from gantry.cli.formatting import cell, print_table
-from gantry.model.lag import brief_duration, severity
+from gantry.model.lag import NO_END, UNKNOWN_RANGE, brief_duration, drain_range, severity
 
 REASONS_MAX: Final = 10
 """Maximum number of rows with their cause and next step under the table."""
@@ -110,7 +110,12 @@ def _clients_text(row: dict[str, Any]) -> str | None:
 
 def _drain_text(row: dict[str, Any]) -> str | None:
     if row["drain_eta_s"] is not None:
-        return brief_duration(row["drain_eta_s"])
+        return drain_range(row["drain_eta_low_s"], row["drain_eta_high_s"])
     if row["verdict"] == "OK":  # The group keeps up: a few messages are always in flight.
         return None
-    return "unknown" if row["in_rate"] is None or row["out_rate"] is None else "never"
+    if row["in_rate"] is None or row["out_rate"] is None:
+        return UNKNOWN_RANGE
+    if row["out_rate"] <= row["in_rate"]:
+        return "never"
+    # After a move of offsets it takes a while until there are rates for a forecast.
+    return UNKNOWN_RANGE if "moved_s" in (row["evidence"] or {}) else NO_END

@@ -22,6 +22,10 @@ VERDICTS: Final = (
     "OK",
 )
 
+NO_END: Final = "no end in sight"
+"""Stands for the interval of a drain ETA without an upper end: the backlog may never be consumed."""
+UNKNOWN_RANGE: Final = "unknown"
+
 _RANK = {verdict: rank for rank, verdict in enumerate(VERDICTS)}
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
@@ -43,6 +47,14 @@ def brief_duration(seconds: float) -> str:
             rest = "" if index + 1 == len(_UNITS) else _rest(left % size, *_UNITS[index + 1])
             return f"{left // size:,} {name}{rest}"
     return "0 s"
+
+
+def drain_range(low_s: float | None, high_s: float | None) -> str:
+    """Return the interval of a drain ETA as text. The mean alone would hide how little is known."""
+    if high_s is not None:
+        ends = dict.fromkeys(brief_duration(end) for end in (low_s or 0.0, high_s))
+        return " to ".join(ends)
+    return UNKNOWN_RANGE if low_s is None else NO_END
 
 
 def _rest(left: int, name: str, size: int) -> str:

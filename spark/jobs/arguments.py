@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Final
 from uuid import UUID
 
 from gantry.http.errors import NoStackError
@@ -20,6 +21,8 @@ from spark.access import read_access_file
 from spark.classarchive import AUTO
 from spark.datasource.options import MESSAGES
 from spark.master import LOCAL, UNDER_SUBMIT
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,9 +189,12 @@ def moment(text: str) -> datetime:
     if parsed.tzinfo is None:
         raise argparse.ArgumentTypeError(f"{text!r} has no time zone; UTC is written with a Z at the end")
     try:
-        return parsed.astimezone(UTC)
+        found = parsed.astimezone(UTC)
     except OverflowError:
         raise argparse.ArgumentTypeError(f"{text!r} is not in the years 1 to 9999 of UTC") from None
+    if found < _EPOCH:
+        raise argparse.ArgumentTypeError(f"{text!r} is before 1970, and no data is older")
+    return found
 
 
 def read_arguments(
@@ -210,7 +216,7 @@ def read_arguments(
     if (options.start is None) != (options.end is None):
         parser.error("--from and --to go together")
     if options.start is not None and options.start >= options.end:
-        parser.error("--to: is not after --from")
+        parser.error(f"--to: {options.end.isoformat()} is not after --from, {options.start.isoformat()}")
     if options.attempt is not None and options.run is None:
         parser.error("--attempt: says which attempt of --run")
     if options.run is not None and options.start is not None:

@@ -196,6 +196,10 @@ def _facts(row: LagRow) -> Html:
         value = getattr(row, column)
         if value is not None:
             detail = drained_between(row) if column == "drain_eta_s" else ""
+            if column == "drain_eta_s" and row.drain_eta_high_s is None:
+                low = row.drain_eta_low_s
+                named_facts.append((name, detail if low is None else f"{detail}: at least {duration(low)}"))
+                continue
             if column == "retention_left_s" and value and row.evidence.get("retention_is_lower_bound"):
                 detail = "or later: its file is still being written"
             named_facts.append((name, [show(value), el("span", f" ({detail})", class_="why") if detail else None]))

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
+from gantry.model.lag import UNKNOWN_RANGE, drain_range
 from spark.page.chart import NARROW, WIDE, ChartRenderer
 from spark.page.combinedrows import CombinedRow
 from spark.page.formatting import at, count, duration, unknown
@@ -109,8 +110,9 @@ def _numbers(points: Sequence[Point], show: Callable[[float], str]) -> list[Sequ
 def _band(row: LagRow, start: datetime, *, horizon: timedelta) -> list[tuple[datetime, float, float]]:
     if not row.lag_messages or row.drain_eta_s is None:
         return []
-    low = row.drain_eta_s if row.drain_eta_low_s is None else row.drain_eta_low_s
-    high = row.drain_eta_s if row.drain_eta_high_s is None else row.drain_eta_high_s
+    if row.drain_eta_high_s is None:
+        return []  # The line would show the mean alone.
+    low, high = row.drain_eta_low_s or 0.0, row.drain_eta_high_s
     # A band without width would be invisible.
     return drain_band(row.lag_messages, start, low * 0.97, high * 1.03, horizon=horizon)
 
@@ -132,20 +134,24 @@ def drained_text(row: LagRow) -> Content:
     if not row.waits:
         return "Nothing waits."
     if row.drain_eta_s is not None:
-        between = drained_between(row)
-        return f"Gone in about {duration(row.drain_eta_s)}{f' ({between})' if between else ''}."
+        if row.drain_eta_high_s is not None:
+            return f"Gone in about {duration(row.drain_eta_s)} ({drained_between(row)})."
+        low = row.drain_eta_low_s
+        return f"No end is in sight{'' if low is None else f': it takes at least {duration(low)}'}."
     if row.drains is False:
         return "At the present rates it does not drain."
     return f"When it is gone is unknown: {row.reason('drain_eta_s')}."
 
 
 def drained_between(row: LagRow) -> str:
-    """Return the interval of the drain forecast; empty if it is unknown."""
-    if row.drain_eta_low_s is None and row.drain_eta_high_s is None:
-        return ""
-    if row.drain_eta_high_s is None:
-        return f"at least {duration(row.drain_eta_low_s or 0)}"
-    return f"{duration(row.drain_eta_low_s or 0)} to {duration(row.drain_eta_high_s)}"
+    """Return the interval of the drain forecast."""
+    return drain_range(row.drain_eta_low_s, row.drain_eta_high_s)
+
+
+def drained_cell(row: LagRow) -> Content:
+    """Return the interval of the drain forecast for a table, or the word "unknown"."""
+    between = UNKNOWN_RANGE if row.drain_eta_s is None else drained_between(row)
+    return el("span", between, class_="unknown") if between == UNKNOWN_RANGE else between
 
 
 def legend() -> Html:

@@ -27,6 +27,8 @@ _REASONS: Final = {
 }
 
 
+ETA_MAX_S: Final = 2_592_000
+"""The longest drain ETA (spark/transforms/lagsettings.py, drain_eta_max_s)."""
 _RATES: Final = frozenset({"in_rate", "out_rate"})
 
 
@@ -95,10 +97,19 @@ class LagRow:
         if self.in_rate is None or self.out_rate is None:
             return None
         # After a move of offsets it takes a while until there are rates for a forecast.
-        return None if self.out_rate > self.in_rate and "moved_s" in self.evidence else False
+        is_shrinking = self.out_rate > self.in_rate
+        return None if is_shrinking and ("moved_s" in self.evidence or self._is_endless) else False
+
+    @property
+    def _is_endless(self) -> bool:
+        """Whether the lag shrinks so slowly that the report gives no forecast."""
+        lag, rate = self.lag_messages or 0, (self.out_rate or 0) - (self.in_rate or 0)
+        return rate > 0 and lag / rate > ETA_MAX_S
 
     def reason(self, column: str) -> str:
         """Return the reason why a column is unknown."""
+        if column == "drain_eta_s" and self.evidence.get("drain_unknown"):
+            return str(self.evidence["drain_unknown"])
         if column == "clients":
             return str(self.evidence.get("clients_unknown") or _REASONS[column])
         # For rates, this is the reason only if offsets are missing, too. Otherwise there were too few samples.

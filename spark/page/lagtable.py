@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
-from gantry.model.lag import severity
+from gantry.model.lag import NO_END, severity
 from spark.page.combinedrows import CombinedRow
 from spark.page.formatting import EMPTY_CELL, count, duration, plural, rate
 from spark.page.laggroups import badge
-from spark.page.laglines import drained_between
+from spark.page.laglines import drained_between, drained_cell
 from spark.page.lagrows import LagRow
 from spark.page.markup import Content, Html, el, within
 from spark.page.tables import COLUMNS, overview
@@ -89,7 +89,7 @@ def _row(row: LagRow, anchor: str | None) -> Html:
     if row.drains is False and row.matters:
         drained_in: Content = "never"
     else:
-        drained_in = _short(row.drain_eta_s, duration) if row.matters else EMPTY_CELL
+        drained_in = drained_cell(row) if row.matters else EMPTY_CELL
     return el(
         "tr",
         el("th", _name(row, [linked, " ", topic, why]), scope="row"),
@@ -97,7 +97,7 @@ def _row(row: LagRow, anchor: str | None) -> Html:
         el("td", _short(row.lag_seconds, duration) if row.waits else EMPTY_CELL),
         el("td", _short(row.in_rate, rate)),
         el("td", _short(row.out_rate, rate)),
-        el("td", drained_in, title=drained_between(row) or None),
+        el("td", drained_in),
         el("td", _short(row.retention_left_s, duration) if row.waits else EMPTY_CELL),
     )
 
@@ -117,7 +117,10 @@ def _drain_range(one: CombinedRow) -> Content:
     if any(row.drains is False for row in matter.rows):
         never = sum(row.drains is False for row in matter.rows)
         return "never" if never == len(one.rows) else f"never: {never:,} of {len(one.rows):,}"
-    return _range(matter, lambda row: row.drain_eta_s, duration)
+    endless = sum(drained_between(row) == NO_END for row in matter.rows)
+    if endless:
+        return NO_END if endless == len(one.rows) else f"{NO_END}: {endless:,} of {len(one.rows):,}"
+    return _range(matter, lambda row: row.drain_eta_high_s, duration, low_of=lambda row: row.drain_eta_low_s)
 
 
 def _range(
@@ -126,6 +129,7 @@ def _range(
     show: Callable[[float], str],
     *,
     zero: str | None = None,
+    low_of: Callable[[LagRow], float | None] | None = None,
 ) -> Content:
     """Return the smallest and the greatest known value, and the number of rows whose value is unknown.
 
@@ -134,6 +138,7 @@ def _range(
         value_of: Returns the value of a row; None if it is unknown.
         show: Formats a value.
         zero: The text for the value 0; None to format it as the other values.
+        low_of: Returns the lower end of a row's value, if values are intervals whose upper end is `value_of`.
     """
     values = [value_of(row) for row in one.rows]
     known = [value for value in values if value is not None]
@@ -141,7 +146,9 @@ def _range(
         return EMPTY_CELL
     if not known:
         return _short(None, show)
-    ends = _distinct(zero if zero is not None and end == 0 else show(end) for end in (min(known), max(known)))
+    lows = [low for row in one.rows if low_of is not None and (low := low_of(row)) is not None]
+    smallest, greatest = min([*known, *lows]), max(known)
+    ends = _distinct(zero if zero is not None and end == 0 else show(end) for end in (smallest, greatest))
     unknown_count = len(values) - len(known)
     note = el("span", f", {unknown_count:,} unknown", class_="unknown") if unknown_count else None
     return [" to ".join(ends), note]

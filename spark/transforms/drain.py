@@ -22,6 +22,9 @@ The mean comes from the same n stretches as the variance and the covariance. If 
 too small by 1 / n of their sum, so the sum is multiplied by n / (n - 3). k is z, corrected for the number of values
 (Cornish-Fisher's first term of Student's quantile).
 
+There is no ETA, and no interval, if less than `drain_messages_min` was drained in the window, or if it would be longer
+than `drain_eta_max_s`. An upper end beyond `drain_eta_max_s` is null, too. `drain_unknown` says why (ADR 0053).
+
 Tests measure how often the true end lies within the interval: docs/internals/lag.md.
 """
 
@@ -30,6 +33,7 @@ from typing import Final
 from spark.transforms.lagsettings import LagSettings
 from spark.transforms.sqltext import Sql, choose
 
+DAY_S: Final = 86_400
 STEP_VARIANCE: Final = 1 / 24
 """The variance of an offset that was read somewhere within a step of length 1. It would be 1 / 12 if one step lay
 between two readings. Usually there are several smaller steps."""
@@ -46,7 +50,7 @@ _NEIGHBOURS: Final = (
 
 
 def drain_steps(settings: LagSettings) -> list[dict[str, Sql]]:
-    """Return the columns drain_eta_s, drain_eta_low_s and drain_eta_high_s, and those that lead to them, in steps.
+    """Return the columns drain_eta_s, drain_eta_low_s, drain_eta_high_s and drain_unknown, and others, in steps.
 
     A step needs the columns of the steps before it. The first one needs lag_messages and stands_queues, and the sums of
     net_rate, net_quarters, step_messages, intervals and forecast_s from `queue_rates`.
@@ -54,7 +58,9 @@ def drain_steps(settings: LagSettings) -> list[dict[str, Sql]]:
     Args:
         settings: The thresholds.
     """
-    is_draining = "lag_messages > 0 AND stands_queues = 0 AND net_rate > 0"
+    eta_max_s = f"double('{settings.drain_eta_max_s}')"
+    has_drained = f"net_rate * forecast_s >= double('{settings.drain_messages_min}')"
+    is_draining = f"lag_messages > 0 AND stands_queues = 0 AND {has_drained} AND lag_messages / net_rate <= {eta_max_s}"
     freedom = "nullif(least(size(stretches), intervals) - 1, 0)"
     has_spread = f"drain_eta_s IS NOT NULL AND {freedom} >= 1"
     quarter_s = f"(forecast_s / {4 * settings.pieces})"
@@ -87,8 +93,17 @@ def drain_steps(settings: LagSettings) -> list[dict[str, Sql]]:
             "c": Sql("power(lag_messages, 2) - k2 * q"),
         },
         {
-            "drain_eta_low_s": choose(("c > 0", Sql(f"2 * c / {root}")), ("c <= 0", Sql("double(0)"))),
-            "drain_eta_high_s": choose(("a > 0", Sql(f"{root} / (2 * a)"))),
+            "drain_eta_low_s": choose(
+                ("b IS NOT NULL AND c > 0", Sql(f"2 * c / {root}")), ("b IS NOT NULL AND c <= 0", Sql("double(0)"))
+            ),
+            "drain_eta_high_s": choose((f"a > 0 AND {root} / (2 * a) <= {eta_max_s}", Sql(f"{root} / (2 * a)"))),
+            "drain_unknown": choose(
+                ("lag_messages IS NULL OR lag_messages = 0 OR drain_eta_s IS NOT NULL", Sql("CAST(NULL AS STRING)")),
+                ("stands_queues > 0", "nothing is consumed from at least one queue"),
+                ("net_rate IS NULL", "the rates are not known yet"),
+                (f"NOT ({has_drained})", "the lag does not shrink at the present rates"),
+                otherwise=f"at the present rates it takes more than {settings.drain_eta_max_s / DAY_S:.0f} days",
+            ),
         },
     ]
 

@@ -48,6 +48,7 @@ def evidence(settings: LagSettings) -> Column:
         "covered_s": Sql("covered_s"),
         "window_s": Sql(f"double('{settings.window_s}')"),
         "net_rates": _some("net_rates"),
+        "drain_unknown": Sql("drain_unknown"),
         "commits_stood_s": Sql("stood_s"),
         "stalled_queues": _of_topic(_above_zero("is_stalled_queues")),
         "stalled_s": Sql("stalled_s"),

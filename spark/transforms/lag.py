@@ -27,6 +27,8 @@ TOPIC_LEVEL: Final = "topic"
 TAG_CANDIDATES_MAX: Final = 64
 """The limit for the tags that are added up over a topic's queues: those most frequent in a single queue. The time grows
 with the square of this number, and rarer tags can hardly be among the first five."""
+REASONS_MAX: Final = 5
+"""The limit for the reasons of unknown queues that a topic's row names. Several queues often have the same reason."""
 
 OBJECTIVE: Final = {
     "max_lag_seconds": "double",
@@ -135,7 +137,7 @@ def _levels(queues: DataFrame, settings: LagSettings) -> DataFrame:
         *_counts(),
         *_maxima(),
         fn.flatten(fn.collect_list("tags")).alias("tags"),
-        fn.min("unknown").alias("unknown"),
+        _reasons().alias("unknown"),
         fn.max_by("place", "lag_messages").alias("hottest"),
         _whole("lag_seconds", fn.max("lag_seconds")).alias("lag_seconds"),
         fn.when(fn.count("unknown") == 0, fn.min("oldest_unconsumed_at")).alias("oldest_unconsumed_at"),
@@ -195,6 +197,14 @@ def _sums(settings: LagSettings) -> list[Column]:
         fn.coalesce(fn.sum("moved_messages"), fn.lit(0)).alias("moved_messages"),
         fn.sum("tags_examined").alias("tags_examined"),
     ]
+
+
+def _reasons() -> Column:
+    """Return all reasons for unknown numbers, as one text; null if there is none."""
+    found = fn.sort_array(fn.collect_set("unknown"))
+    more = fn.size(found) - REASONS_MAX
+    rest = fn.when(more > 0, fn.concat(fn.lit("; and "), more, fn.lit(" more reasons"))).otherwise("")
+    return fn.when(fn.size(found) > 0, fn.concat(fn.concat_ws("; ", fn.slice(found, 1, REASONS_MAX)), rest))
 
 
 def _each_summed(name: str, count: int) -> Column:

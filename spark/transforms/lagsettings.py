@@ -23,6 +23,12 @@ class LagSettings:
     stretch_min_s: float = 20.0
     """The shortest length of the stretches whose rates the interval of the drain ETA compares, if there are five of
     them. Two minutes after a group came back, a quarter has 6 s, which is less than the time that a rate lasts."""
+    drain_messages_min: float = 1.0
+    """The smallest net drain within the window from which there is a drain ETA. Less than a message is the rounding of
+    offsets that were read at slightly different moments."""
+    drain_eta_max_s: float = 2_592_000.0
+    """The largest drain ETA: 30 days. A window of ten minutes does not show rates that last for longer, and messages are
+    deleted before that."""
     reading_gap_min_s: float = 10.0
     """The shortest time between the last sample and the report's own reading of the offsets for which that reading
     counts for rates. A broker with thousands of queues takes some seconds to answer, which would be a large part of a
@@ -86,6 +92,8 @@ class LagSettings:
             "moving_s",
             "retention_soon_s",
             "events_s",
+            "drain_messages_min",
+            "drain_eta_max_s",
         ):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name}: {getattr(self, name)} is not above 0")

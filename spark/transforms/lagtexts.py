@@ -11,6 +11,7 @@ from spark.transforms.sqltext import Sql, choose, quoted, text
 MINUTE_S: Final = 60
 HOUR_S: Final = 3_600
 DAY_S: Final = 86_400
+_SOLVE: Final = "Solve the problem that the cause names, then run the report again."
 
 
 def cause() -> Column:
@@ -55,7 +56,10 @@ def cause() -> Column:
                 ": the consumers fail on them.",
             ),
             verdicts.HOT_QUEUE: _hot_queue(),
-            verdicts.OVER_OBJECTIVE: text(_capital(waiting), "; ", _rates_text(), "."),
+            verdicts.OVER_OBJECTIVE: choose(
+                ("unknown_queues > 0", _unknown(waiting)),
+                otherwise=text(_capital(waiting), "; ", _rates_text(), "."),
+            ),
             verdicts.LAGGING: text(_capital(waiting), "; ", _rates_text(), "."),
         },
     )
@@ -68,10 +72,7 @@ def next_step() -> Column:
         "verdict",
         {
             verdicts.UNKNOWN: choose(
-                (
-                    "unknown_queues > never_committed_queues",
-                    "Solve the problem that the cause names, then run the report again.",
-                ),
+                ("unknown_queues > never_committed_queues", _SOLVE),
                 otherwise="Run the report again in a minute; if it says the same, look at the logs of the group's consumers.",
             ),
             verdicts.RETENTION_RISK: quoted(
@@ -96,7 +97,7 @@ def next_step() -> Column:
                 "Look at what the producers choose the queue by: one key has most of the messages. More consumers don't "
                 "help, since one queue has one consumer."
             ),
-            verdicts.OVER_OBJECTIVE: _speed_up(),
+            verdicts.OVER_OBJECTIVE: choose(("unknown_queues > 0", _SOLVE), otherwise=_speed_up()),
             verdicts.LAGGING: _speed_up(),
         },
     )
@@ -219,7 +220,10 @@ def _speed_up() -> Sql:
         otherwise=text(shorten, "add threads or consumers, up to one a queue (", _number("topic_queues"), ")."),
     )
     return choose(
-        ("drain_eta_s IS NOT NULL", text("Wait: at this pace it is over in ", _duration_text("drain_eta_s"), ".")),
+        (
+            "drain_eta_high_s IS NOT NULL",
+            text("Wait: at this pace it is over in ", _duration_text("drain_eta_s"), "."),
+        ),
         otherwise=more,
     )
 

@@ -14,6 +14,10 @@ from gantry.model.names import RETRY_PREFIX
 from spark.transforms.lagsettings import LagSettings
 from spark.transforms.rates import QUEUE_KEYS, SECOND_US
 
+_PRESENT: Final = (
+    *("in_rate", "out_rate", "in_messages", "net_rate", "net_rates", "net_quarters", "step_messages", "intervals"),
+    *("forecast_s", "stood_s"),
+)
 NEVER_COMMITTED: Final = (
     "the group has never committed an offset here, so the offset at which it would begin is unknown"
 )
@@ -29,6 +33,8 @@ def queue_lag(survey: DataFrame, rates: DataFrame, *, as_of: datetime | Column, 
         settings: The thresholds.
     """
     joined = survey.join(rates, on=list(QUEUE_KEYS), how="left")
+    # The rates of a broker that gave no numbers would be those of a time before the report.
+    joined = joined.withColumns({name: fn.when(fn.col("read_at").isNotNull(), fn.col(name)) for name in _PRESENT})
     # Spark analyses the plan at each step. So a step adds all columns that don't need each other.
     numbers = joined.withColumns({"as_of": fn.coalesce("read_at", fn.lit(as_of)), **_numbers()})
     clocks = numbers.withColumns(_clocks(settings))

@@ -4,7 +4,8 @@
    topic that fills is a RETRY_LOOP even if it is empty for a moment, because the failed messages wait in the delay
    topic.
 2. If numbers are unknown, the verdict is UNKNOWN. Exception: if they are unknown only because nothing was ever
-   committed, and no client is connected, the reason is known: NO_CONSUMER or STOPPED.
+   committed, and no client is connected, the reason is known: NO_CONSUMER or STOPPED. If the known numbers alone are
+   over the group's objective, it is OVER_OBJECTIVE.
 3. Otherwise it is the first verdict of RANKED_VERDICTS whose condition holds. The evidence (`also`) has all of them.
 4. If no condition holds, the verdict is UNKNOWN if commits don't move and it is unknown whether a consumer is connected.
    Otherwise it is OK: the group keeps up.
@@ -88,10 +89,14 @@ def found() -> Column:
     is_done = (fn.col("unknown_queues") == 0) & (fn.col("has_head_queues") == 0)
     has_nobody = _holds(NO_CONSUMER) | _holds(STOPPED)
     first = fn.get(fn.col("flags"), fn.lit(0))
+    # The unknown part can only add to the lag.
+    is_over = _holds(OVER_OBJECTIVE)
     return (
-        fn.when(is_unknown, fn.lit(UNKNOWN))
+        fn.when(is_unknown & is_over, fn.lit(OVER_OBJECTIVE))
+        .when(is_unknown, fn.lit(UNKNOWN))
         .when(is_done & fn.col("is_retry") & _holds(RETRY_LOOP), fn.lit(RETRY_LOOP))
         .when(is_done, fn.lit(OK))
+        .when((fn.col("never_committed_queues") > 0) & ~has_nobody & is_over, fn.lit(OVER_OBJECTIVE))
         .when((fn.col("never_committed_queues") > 0) & ~has_nobody, fn.lit(UNKNOWN))
         .when((fn.col("never_committed_queues") > 0) & _holds(NO_CONSUMER), fn.lit(NO_CONSUMER))
         .when((fn.col("never_committed_queues") > 0), fn.lit(STOPPED))

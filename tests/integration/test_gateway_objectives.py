@@ -11,7 +11,7 @@ from gantry.model.errors import InvalidValueError
 from gantry.runtime.clock import SystemClock
 from services.gateway.db.engine import Database
 from services.gateway.db.repositories import ANYTHING, Actor, AuditRepository, Expectation
-from services.gateway.errors import ProblemError
+from services.gateway.errors import BROKER_UNAVAILABLE, UNKNOWN_TOPIC, ProblemError
 from services.gateway.schemas.objectives import ObjectiveChange
 from services.gateway.schemas.reading import read_json
 from services.gateway.usecases.metadata import Metadata
@@ -31,10 +31,21 @@ class EveryGroup:
         del name
 
 
+class Topics:
+    """The topics T and AWAY. AWAY is on a broker that does not answer, and Postgres has no row of it."""
+
+    async def get(self, name: str) -> None:
+        if name == "AWAY":
+            raise ProblemError(BROKER_UNAVAILABLE, f"topic: {name} may exist on broker-b, which does not answer")
+        if name != "T":
+            raise ProblemError(UNKNOWN_TOPIC, f"topic: there is no topic {name}", field="topic")
+
+
 @pytest.fixture
 def objectives(database: Database) -> Objectives:
     groups: Any = EveryGroup()
-    return Objectives(Metadata(database), groups, clock=SystemClock())
+    topics: Any = Topics()
+    return Objectives(Metadata(database), groups, topics, clock=SystemClock())
 
 
 def change(**fields: Any) -> ObjectiveChange:
@@ -84,6 +95,23 @@ async def test_a_topic_may_have_its_own_objective_and_all_are_listed_page_by_pag
         await objectives.delete("B", None, ANYTHING, ALICE)
     with pytest.raises(InvalidValueError, match="cursor"):
         await objectives.page(group=None, cursor="bm8", limit=1)
+
+
+@pytest.mark.parametrize(
+    ("topic", "status", "detail"),
+    [
+        ("TYPO", 404, "there is no topic TYPO"),
+        ("%RETRY%OTHER", 404, "there is no topic %RETRY%OTHER"),
+        ("AWAY", 503, "AWAY may exist on broker-b"),
+    ],
+)
+async def test_an_objective_needs_an_existing_topic(objectives, topic, status, detail):
+    with pytest.raises(ProblemError, match=detail) as refused:
+        await objectives.put("G", topic, change(max_lag_seconds=60), ANYTHING, ALICE)
+    assert refused.value.kind.status == status
+    assert not (await objectives.page(group=None, cursor=None, limit=100)).items
+    # The retry topic exists once a message has failed.
+    assert (await objectives.put("G", "%RETRY%G", change(max_lag_seconds=60), ANYTHING, ALICE)).is_new
 
 
 @pytest.mark.parametrize(

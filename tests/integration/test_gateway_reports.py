@@ -41,6 +41,7 @@ RUNS = "/v1/reports/lag_report/runs"
 ROWS = "/v1/reports/lag_report/rows"
 BACKLOG = "/v1/reports/backlog_profile/rows"
 THROUGHPUT = "/v1/reports/throughput_rollup/rows"
+HISTORY = "/v1/reports/lag_report/history"
 RIGHTS = {"admin": Rights(admin=True), "metrics": Rights(metrics=True), "none": Rights(publish=("*",))}
 
 
@@ -190,7 +191,7 @@ async def test_rights(http):
         (f"{THROUGHPUT}?unit=day&to=0001-01-01T00:00:00Z", 400, "invalid-field", "the years 1970 to 9998"),
         (f"{THROUGHPUT}?unit=day&to=9999-12-31T23:59:59-05:00", 400, "invalid-field", "the years 1 to 9999"),
         (
-            f"{THROUGHPUT}?unit=day&time_zone=Asia/Kolkata&from=1970-01-01T00:00:00Z&to=9998-12-31T00:00:00Z",
+            f"{THROUGHPUT}?unit=day&time_zone=Asia/Kolkata&from=1970-01-01T00:00:00Z&to=2026-11-21T00:00:00Z",
             400,
             "invalid-field",
             "more than 3,660 days",
@@ -240,9 +241,50 @@ async def test_invalid_runs_are_refused(http):
     future = await http.post(RUNS, json={"window": {"from": WINDOW["from"], "to": "2999-01-01T00:00:00.000Z"}})
     assert (future.status_code, future.json()["field"]) == (400, "/window/to")
     assert "is in the future" in future.json()["detail"]
+    old = {"window": {"from": "1901-01-01T00:00:00Z", "to": WINDOW["to"]}}
+    answer = (await http.post(RUNS, json=old)).json()
+    assert (answer["field"], "1901-01-01T00:00:00Z' is before 1970" in answer["detail"]) == ("/window/from", True)
     assert (await http.post(RUNS, json={"job": "x"})).json()["field"] == "/job"
     assert (await http.post(RUNS, content="{}")).status_code == 415
     assert (await http.post("/v1/reports/unknown/runs")).status_code == 404
+
+
+async def test_an_empty_body_is_none(http):
+    for body in ({"content": b""}, {"content": b"{}"}, {"content": b'{"window":null}'}):
+        answer = await http.post(RUNS, headers={"Content-Type": "application/json"}, **body)
+        assert (answer.status_code, answer.json()["window"]) == (202, None), answer.text
+
+
+@pytest.mark.parametrize("path", [THROUGHPUT, HISTORY])
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ({"from": WINDOW["to"], "to": WINDOW["from"]}, "from"),
+        ({"from": WINDOW["from"], "to": WINDOW["from"]}, "from"),
+        ({"from": "1969-12-31T23:59:59Z", "to": WINDOW["to"]}, "from"),
+        ({"from": WINDOW["from"], "to": "2999-01-01T00:00:00Z"}, "to"),
+        ({"to": "2026-11-21"}, "to"),
+    ],
+)
+async def test_invalid_periods_are_refused_by_field_and_value(http, path, query, field):
+    answer = await http.get(path, params={"group": "G", "topic": "T", **query})
+    problem = answer.json()
+    assert (answer.status_code, problem["field"]) == (400, field), problem
+    assert query[field][:10] in problem["detail"]
+
+
+@pytest.mark.parametrize("limit", ["0", "1001", "-1", "ten", ""])
+async def test_invalid_limits_are_refused(http, limit):
+    for path in (THROUGHPUT, ROWS, BACKLOG, RUNS):
+        answer = await http.get(path, params={"limit": limit})
+        assert (answer.status_code, answer.json()["field"]) == (400, "limit"), answer.text
+
+
+@pytest.mark.parametrize("unit", ["minute", "hour", "day"])
+@pytest.mark.parametrize("zone", ["Mars/Olympus", "../etc/passwd", "", "europe/nowhere"])
+async def test_unknown_time_zones_are_refused_whatever_the_unit(http, unit, zone):
+    answer = await http.get(THROUGHPUT, params={"unit": unit, "time_zone": zone})
+    assert (answer.status_code, answer.json()["field"]) == (400, "time_zone"), answer.text
 
 
 async def test_without_a_database_it_is_503():

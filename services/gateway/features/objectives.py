@@ -22,7 +22,7 @@ _change = msgspec.json.Decoder(ObjectiveChange)
 
 def objective_feature(core: Core) -> Feature:
     """Return the routes of objectives."""
-    return Feature(objective_routes(Objectives(core.metadata, core.groups, clock=core.clock)))
+    return Feature(objective_routes(Objectives(core.metadata, core.groups, core.topics, clock=core.clock)))
 
 
 def objective_routes(objectives: Objectives) -> list[Operation]:

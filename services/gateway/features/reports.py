@@ -149,13 +149,15 @@ def _row_routes(rows: ReportRows, history: LagHistory) -> list[Operation]:
 
 
 async def _read_wanted(call: Call) -> NewRun:
-    """Return the run that the body requests; without a body, a run without a window."""
-    if call.media_type is None:
-        body = await call.read_body()
-        if not body:
-            return NewRun()
+    """Return the run that the body requests; without a body, a run without a window.
+
+    Some clients send the content type of JSON with every request, also without a body.
+    """
+    body = await call.read_body()
+    if not body:
+        return NewRun()
     call.require_json()
-    return read_json(await call.read_body(), _new_run)
+    return read_json(body, _new_run)
 
 
 def _wanted_rows(query: Mapping[str, str]) -> dict[str, Any]:

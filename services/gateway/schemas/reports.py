@@ -1,13 +1,13 @@
 """Reports as requests name them: windows and runs."""
 
 import uuid
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
 
 from gantry.model.errors import InvalidValueError
-from services.gateway.schemas.times import parse_time_ms
+from services.gateway.schemas.times import format_moment, format_time, parse_time_ms
 
 LATEST: Final = "latest"
 
@@ -29,15 +29,38 @@ def read_window(window: RequestedWindow, *, now_ms: int) -> tuple[datetime, date
     """Return the two times of a window.
 
     Raises:
-        InvalidValueError: A time is not valid, the first is not before the second, or the second is in the future: data
-            after the run would be missing for good, because a window is reported once.
+        InvalidValueError: A time is not valid or before 1970, the first is not before the second, or the second is in
+            the future: its data does not exist yet.
     """
     start_ms, end_ms = parse_time_ms(window.start, "/window/from"), parse_time_ms(window.end, "/window/to")
+    if start_ms < 0:
+        raise InvalidValueError("/window/from", window.start, "is before 1970, and no data is older")
     if start_ms >= end_ms:
         raise InvalidValueError("/window/to", window.end, f"is not after /window/from, {window.start}")
     if end_ms > now_ms:
         raise InvalidValueError("/window/to", window.end, "is in the future: a report covers the past only")
     return moment_of(start_ms), moment_of(end_ms)
+
+
+def read_period(start_ms: int | None, end_ms: int | None, *, now_ms: int, span: timedelta) -> tuple[datetime, datetime]:
+    """Return the start and the end of a period of the past, as `from` and `to` of a query give it.
+
+    Args:
+        start_ms: Wall time in ms; None: `span` before the end.
+        end_ms: Wall time in ms; None: now.
+        now_ms: Wall time in ms.
+        span: Length of a period without a start.
+
+    Raises:
+        InvalidValueError: The end is in the future, or the start is not before the end.
+    """
+    end = moment_of(now_ms if end_ms is None else end_ms)
+    if end_ms is not None and end_ms > now_ms:
+        raise InvalidValueError("to", format_moment(end), f"is in the future: it is {format_time(now_ms)} now")
+    start = end - span if start_ms is None else moment_of(start_ms)
+    if start >= end:
+        raise InvalidValueError("from", format_moment(start), f"is not before `to`, {format_moment(end)}")
+    return start, end
 
 
 def read_run_id(text: str, field: str) -> uuid.UUID | None:

@@ -17,7 +17,7 @@ from gantry.runtime.clock import Clock
 from gantry.runtime.telemetry import logger
 from services.gateway.db.lagblocks import LagBlockRepository
 from services.gateway.db.samples import StoredBlock
-from services.gateway.schemas.reports import moment_of
+from services.gateway.schemas.reports import read_period
 from services.gateway.schemas.times import format_moment
 from services.gateway.usecases.metadata import Metadata
 
@@ -77,10 +77,7 @@ class LagHistory:
             InvalidValueError: The times are not valid, or too far apart.
             ProblemError: 503: Postgres is unavailable.
         """
-        end = moment_of(self._clock.now_ms() if end_ms is None else end_ms)
-        start = end - SPAN if start_ms is None else moment_of(start_ms)
-        if start >= end:
-            raise InvalidValueError("from", format_moment(start), f"is not before `to`, {format_moment(end)}")
+        start, end = read_period(start_ms, end_ms, now_ms=self._clock.now_ms(), span=SPAN)
         if end - start > SPAN_MAX:
             raise InvalidValueError("from", format_moment(start), f"is more than {SPAN_MAX.days} days before `to`")
         step = choose_step(end - start)

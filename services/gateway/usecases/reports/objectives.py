@@ -7,6 +7,8 @@ from typing import Final
 
 from gantry.model.errors import InvalidValueError
 from gantry.model.group import SubscriptionGroup
+from gantry.model.names import retry_topic
+from gantry.model.topic import TopicConfig
 from gantry.runtime.clock import Clock
 from services.gateway.db.objectives import Objective, ObjectiveRepository
 from services.gateway.db.repositories import Actor, Expectation
@@ -35,9 +37,12 @@ class PutObjective:
 class Objectives:
     """Use cases of objectives. The caller has checked the rights and the names."""
 
-    def __init__(self, metadata: Metadata, groups: Configs[SubscriptionGroup], *, clock: Clock) -> None:
+    def __init__(
+        self, metadata: Metadata, groups: Configs[SubscriptionGroup], topics: Configs[TopicConfig], *, clock: Clock
+    ) -> None:
         self._metadata = metadata
         self._groups = groups
+        self._topics = topics
         self._clock = clock
 
     async def page(self, *, group: str | None, cursor: str | None, limit: int) -> Page[Objective]:
@@ -66,10 +71,13 @@ class Objectives:
 
         Raises:
             InvalidValueError: A value is not valid.
-            ProblemError: 404: the group does not exist; 409: there are OBJECTIVES_MAX already; 412: the row does not
-                match `expect`.
+            ProblemError: 404: the group or the topic does not exist; 409: there are OBJECTIVES_MAX already; 412: the row
+                does not match `expect`; 503: a silent broker may have the group or the topic.
         """
         await self._groups.require(group)
+        # The broker makes the retry topic when a message first fails.
+        if topic is not None and topic != retry_topic(group):
+            await self._topics.get(topic)
         now = datetime.fromtimestamp(self._clock.now_ms() / 1_000, UTC)
         async with self._metadata.transaction() as session:
             done = await ObjectiveRepository(session).put(

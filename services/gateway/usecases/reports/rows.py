@@ -30,7 +30,7 @@ from services.gateway.db.reports import SUCCEEDED, ReportRepository, Run
 from services.gateway.db.repositories import LIST_LIMIT_MAX
 from services.gateway.errors import CONFLICT, ProblemError
 from services.gateway.schemas.cursors import decode_cursor, encode_cursor
-from services.gateway.schemas.reports import moment_of, read_run_id
+from services.gateway.schemas.reports import read_period, read_run_id
 from services.gateway.schemas.times import format_moment
 from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.page import Page
@@ -164,10 +164,7 @@ class ReportRows:
             ProblemError: 503: Postgres is unavailable.
         """
         after = None if cursor is None else _read_flow_place(cursor)
-        end = moment_of(self._clock.now_ms() if end_ms is None else end_ms)
-        start = end - SPANS[unit] if start_ms is None else moment_of(start_ms)
-        if start >= end:
-            raise InvalidValueError("from", format_moment(start), f"is not before `to`, {format_moment(end)}")
+        start, end = read_period(start_ms, end_ms, now_ms=self._clock.now_ms(), span=SPANS[unit])
         known_zone = None if zone is None else _zone(zone)
         # Only days depend on the time zone.
         wanted = Buckets(unit, start, end) if known_zone is None or unit != "day" else _days_of(known_zone, start, end)

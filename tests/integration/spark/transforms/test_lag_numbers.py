@@ -46,6 +46,14 @@ def flow(world):
     world.group("anew").queue("anew", high=30, committed=15, head={"age": 60}, samples=anew)
     first = [(200, 100, None), (100, 120, 10)]
     world.group("first").queue("first", high=140, committed=30, head={"age": 60}, samples=first)
+    # 20 messages a second in, as many out: the offsets of two readings differ by what was under way.
+    noise = [(at, 20 * (600 - at) + at % 7, 20 * (600 - at)) for at in range(600, 0, -15)]
+    world.group("noise").queue("noise", high=12_400, committed=12_000, head={"age": 60}, samples=noise)
+    # In ten minutes the lag shrinks by less than one message; or by one, which takes months.
+    stood = steady(high=10_000, committed=4_000, rate_in=2, rate_out=2)
+    world.group("stands").queue("stands", high=10_000, committed=4_000, head={"age": 60}, samples=stood)
+    slow = steady(high=10_000_000, committed=1_000, rate_in=0, rate_out=0.1)
+    world.group("slowly").queue("slowly", high=10_000_000, committed=1_000, head={"age": 60}, samples=slow)
     world.group("gone", clients=0).queue("gone", high=10_000, committed=4_000, head={"age": 60}, samples=even)
 
 
@@ -81,6 +89,24 @@ def flow(world):
 def test_rates_and_when_it_is_over(report, group, rates):
     for row in (report.topic(group), report.queue(group)):
         assert some(row, RATES) == pytest.approx(rates)
+
+
+@pytest.mark.parametrize(
+    ("group", "reason"),
+    [
+        ("noise", "the lag does not shrink at the present rates"),
+        ("stands", "the lag does not shrink at the present rates"),
+        ("slowly", "at the present rates it takes more than 30 days"),
+        ("two", "the lag does not shrink at the present rates"),
+        ("one", "the rates are not known yet"),
+        ("gone", "nothing is consumed from at least one queue"),
+    ],
+)
+def test_without_a_net_drain_there_is_no_forecast_and_no_end_of_its_interval(report, group, reason):
+    for row in (report.topic(group), report.queue(group)):
+        assert some(row, RATES[2:]) == (None, None, None)
+        assert row["evidence"]["drain_unknown"] == reason
+    assert "drain_unknown" not in report.topic("even")["evidence"]
 
 
 def test_what_stands_still_elsewhere_makes_no_forecast_less_certain(report):
@@ -151,6 +177,17 @@ def unknowns(world):
     world.queue("broken", **behind, head={"age": 90})
     world.queue("broken", broker="b1", **nothing, error="broker b1: no answer", head={"error": "broker b1: no answer"})
     world.group("silent").queue("silent", **nothing)
+    # It was sampled until a minute ago.
+    flow = steady(high=10_000, committed=4_000, rate_in=1, rate_out=2)
+    for broker in ("b0", "b1", "b2"):
+        world.group("went", broker=broker)
+    world.queue("went", high=10_000, committed=4_000, head={"age": 9}, samples=flow)
+    for broker in ("b1", "b2"):
+        why = {"error": f"broker {broker}: no answer", "head": {"error": f"broker {broker}: no answer"}}
+        world.queue("went", broker=broker, **nothing, **why, samples=flow)
+    world.group("six")
+    for queue_id in range(7):
+        world.queue("six", queue_id, **nothing, error=f"reason {queue_id}")
     world.group("uncommitted").queue("uncommitted", committed=None, head={"error": "never committed"})
     world.group("beyond").queue("beyond", high=10, committed=1_000, error="beyond", head={"error": "beyond"})
     world.group("headless").queue("headless", **behind, head={"error": "broker b0 does not know request 900002"})
@@ -199,6 +236,22 @@ def test_a_topic_is_unknown_where_a_queue_is_and_says_what_is_known(report):
     assert (report.queue("broken")["verdict"], report.queue("broken")["lag_messages"]) == ("OK", 60)
     dark = report.queue("broken", broker="b1")
     assert (dark["verdict"], dark["clients"], dark["cause"]) == ("UNKNOWN", None, "broker b1: no answer.")
+
+
+def test_a_silent_broker_has_no_rates(report):
+    for row in (report.topic("went"), report.queue("went", broker="b1")):
+        assert some(row, RATES) == (None,) * 5
+        assert "net_rates" not in row["evidence"]
+    assert "commits_stood_s" not in report.queue("went", broker="b1")["evidence"]
+    assert some(report.queue("went"), RATES[:2]) == (1.0, 2.0)
+
+
+def test_all_reasons_of_unknown_queues_are_named(report):
+    both = "broker b1: no answer; broker b2: no answer"
+    assert report.topic("went")["evidence"]["unknown"] == both
+    assert report.topic("went")["cause"] == f"2 of 3 queues can't be judged: {both}."
+    six = report.topic("six")["evidence"]["unknown"]
+    assert six == "reason 0; reason 1; reason 2; reason 3; reason 4; and 2 more reasons"
 
 
 def test_without_any_commit_it_matters_who_is_and_was_there(report):

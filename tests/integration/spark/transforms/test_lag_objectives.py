@@ -31,6 +31,13 @@ def report(spark):
     # A part is unknown, and the rest is over already.
     world.group("part").queue("part", 0, **BEHIND, head={"age": 90}, samples=FLOW).objective("part", seconds=60)
     world.queue("part", 1, low=None, high=None, committed=None, error="broker b0: no answer")
+    silent = {"low": None, "high": None, "committed": None, "error": "broker b0: no answer"}
+    world.group("below").queue("below", 0, **BEHIND, head={"age": 50}, samples=FLOW).objective("below", seconds=60)
+    world.queue("below", 1, **silent)
+    world.group("ignored-part").queue("ignored-part", 0, **BEHIND, head={"age": 90}, samples=FLOW)
+    world.queue("ignored-part", 1, **silent).objective("ignored-part", seconds=60, ignored=True)
+    world.group("uncommitted").queue("uncommitted", 0, **BEHIND, head={"age": 90}, samples=FLOW)
+    world.queue("uncommitted", 1, high=5, committed=None).objective("uncommitted", messages=50)
     # Behind the commit is only what the filter keeps out.
     world.group("filtered").queue("filtered", **BEHIND, head={"filter": "a"}).objective("filtered", messages=1)
     until = AS_OF + timedelta(hours=2)
@@ -82,8 +89,15 @@ def test_a_worse_verdict_stays_and_names_the_objective(report):
 
 def test_what_is_known_of_a_part_may_be_over_already(report):
     row = report.topic("part")
-    assert row["verdict"] == "UNKNOWN"
-    assert row["cause"].endswith("It is over its objective: 90 s behind, 60 s allowed.")
+    assert row["verdict"] == "OVER_OBJECTIVE"
+    assert row["cause"] == (
+        "1 of 2 queues can't be judged: broker b0: no answer. It is over its objective: 90 s behind, 60 s allowed."
+    )
+    assert row["next_step"] == "Solve the problem that the cause names, then run the report again."
+    assert report.queue("part", 1)["verdict"] == "UNKNOWN"
+    assert (report.topic("below")["verdict"], report.topic("uncommitted")["verdict"]) == ("UNKNOWN", "OVER_OBJECTIVE")
+    ignored = report.topic("ignored-part")
+    assert (ignored["verdict"], ignored["evidence"]["ignored"]["verdict"]) == ("IGNORED", "OVER_OBJECTIVE")
 
 
 def test_an_ignored_group_says_so_and_what_it_would_be(report):

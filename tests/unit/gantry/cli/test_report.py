@@ -40,8 +40,8 @@ def row(group: str, verdict: str, **more: Any) -> dict[str, Any]:
 # fmt: off
 LAG = [
     row("fine", "OK"),
-    row("slow", "LAGGING", lag_messages=1_234, lag_seconds=31.0, drain_eta_s=75.0, retention_left_s=7_200.0,
-        behind_since="2026-11-22T09:29:29.000Z",
+    row("slow", "LAGGING", lag_messages=1_234, lag_seconds=31.0, drain_eta_s=75.0, drain_eta_low_s=60.0, drain_eta_high_s=90.0,
+        retention_left_s=7_200.0, behind_since="2026-11-22T09:29:29.000Z",
         owners=[{"client_id": "c1", "host": "10.0.0.1", "queues": 3}, {"client_id": "c2", "host": "::1", "queues": None}]),
     row("lost", "UNKNOWN", lag_messages=None, lag_seconds=None, in_rate=None, out_rate=None, clients=None),
     row("dead", "STOPPED", lag_messages=9, lag_seconds=3_600.0, out_rate=0.0, clients=0,
@@ -95,7 +95,8 @@ def test_waiting_shows_progress_then_the_worst_first_and_the_page(answers: Answe
     lines = done.stdout.splitlines()
     assert [line.split()[1] for line in lines[1:5]] == ["dead", "slow", "lost", "fine"]
     assert lines[2].split() == [
-        "LAGGING", "slow", "T", "1,234", "31", "s", "2026-11-22", "09:29", "1", "min", "15", "s", "2", "h",
+        *("LAGGING", "slow", "T", "1,234", "31", "s", "2026-11-22", "09:29"),
+        *("1", "min", "to", "1", "min", "30", "s", "2", "h"),
     ]  # fmt: skip
     assert "before 2026-11-21 09:00" in lines[1]
     # A row from an older gateway, which lacks this field.
@@ -104,6 +105,28 @@ def test_waiting_shows_progress_then_the_worst_first_and_the_page(answers: Answe
     assert "STOPPED dead on T: because" in lines
     assert lines[-1].split() == ["page", "DIR/reports/lag_report/r-1.html"]
     assert answers.asked[-1].url.params["run"] == "r-1"
+
+
+@pytest.mark.parametrize(
+    ("facts", "shown"),
+    [
+        # 20 messages a second in and out: the mean of the noise is no forecast.
+        ({"drain_eta_s": 100_800.0, "drain_eta_low_s": 30_000.0}, "no end in sight"),
+        ({"drain_eta_s": 100_800.0}, "unknown"),
+        ({"in_rate": 1.0, "out_rate": 2.0}, "no end in sight"),
+        ({"in_rate": 1.0, "out_rate": 2.0, "evidence": {"moved_s": 5.0}}, "unknown"),
+        ({"out_rate": None}, "unknown"),
+        ({}, "never"),
+    ],
+)
+def test_a_drain_forecast_is_shown_with_its_interval_or_not_at_all(
+    answers: Answers, gantry: Gantry, facts: dict[str, Any], shown: str
+) -> None:
+    rows = [row("late", "LAGGING", lag_messages=7, lag_seconds=31.0, retention_left_s=1.0, **facts)]
+    answers.by_call[ROWS] = {"run": "r-1", "as_of": "", "items": rows, "next_cursor": None}
+    line = gantry("report", "show", "lag_report").stdout.splitlines()[1]
+    assert f"  {shown}  " in line
+    assert "1 d 4 h" not in line
 
 
 def test_json_is_the_rows_of_both_levels(answers: Answers, gantry: Gantry) -> None:

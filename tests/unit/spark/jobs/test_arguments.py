@@ -68,6 +68,7 @@ def test_alert_delays_are_given_in_milliseconds(capsys: pytest.CaptureFixture[st
     [
         ("2026-11-21T09:00:00", "'2026-11-21T09:00:00' has no time zone; UTC is written with a Z at the end"),
         ("yesterday", "'yesterday' is not an ISO-8601 time"),
+        ("1969-12-31T23:59:59Z", "'1969-12-31T23:59:59Z' is before 1970"),
         ("0001-01-01T00:00+14:00", "is not in the years 1 to 9999 of UTC"),
     ],
 )

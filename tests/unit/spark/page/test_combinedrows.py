@@ -5,6 +5,8 @@ from typing import Any
 from spark.page import charted_pairs
 from tests.unit.spark.page.reportrows import SVG, lag, many, page, queue, read, samples, stopped, text, unknown
 
+DRAINING = {"drain_eta_s": 60.0, "drain_eta_low_s": 60.0, "drain_eta_high_s": 70.0}
+
 
 def table(html: str) -> list[list[str]]:
     """Return the rows of the table of all groups, without those that unfold."""
@@ -44,13 +46,20 @@ def test_few_groups_are_not_combined() -> None:
 
 def test_a_combined_row_states_the_number_of_unknown_groups_and_of_those_without_an_end() -> None:
     rows = [stopped(f"g{index:02}", lag_messages=None if index == 3 else 5, in_rate=None) for index in range(20)]
-    rows += [stopped(f"h{index}", lag_messages=5, drain_eta_s=60.0) for index in range(2)]
+    rows += [stopped(f"h{index}", lag_messages=5, **DRAINING) for index in range(2)]
     (row,) = table(page([*rows, lag("other", topic="T"), stopped("last", topic="U", lag_messages=1)]))[:1]
     assert row[1] == "5, 1 unknown"
     assert row[3] == "1.0/s, 20 unknown"
-    assert row[5] == "1 min, 20 unknown"
-    never = [stopped(f"g{index:02}", drain_eta_s=60.0 if index < 5 else None) for index in range(30)]
+    assert row[5] == "1 min to 1 min 10 s, 20 unknown"
+    never = [stopped(f"g{index:02}", **(DRAINING if index < 5 else {})) for index in range(30)]
     assert table(page(never))[0][5] == "never: 25 of 30"
+
+
+def test_a_combined_row_shows_the_whole_interval_or_how_many_rows_have_no_end_in_sight() -> None:
+    rows = [stopped(f"g{index:02}", **{**DRAINING, "drain_eta_low_s": 40.0 - index}) for index in range(30)]
+    assert table(page(rows))[0][5] == "11 s to 1 min 10 s"
+    rows[7] |= {"drain_eta_high_s": None}
+    assert table(page(rows))[0][5] == "no end in sight: 1 of 30"
 
 
 def test_a_group_of_several_topics_keeps_its_section_if_others_are_combined() -> None:

@@ -9,6 +9,8 @@ import pytest
 from spark.page.formatting import EMPTY_CELL
 from tests.unit.spark.page.reportrows import NOW, ignored, lag, page, queue, read, samples, stopped, text, unknown
 
+GREW = samples("billing", [100 + 10 * index for index in range(41)])
+
 
 def headline(html: str) -> str:
     return read(html).findtext(".//p[@class='headline']") or ""
@@ -137,11 +139,26 @@ def test_the_expected_end_of_a_lag() -> None:
     draining = {"drain_eta_s": 600.0, "drain_eta_low_s": 480.0, "drain_eta_high_s": 900.0}
     assert "10 min (8 min to 15 min)" in text(page([stopped(**draining)]))
     assert "never, at these rates" in text(page([stopped()]))
+    assert "Gone in about 10 min (8 min to 15 min)." in text(page([stopped(**draining)], history=GREW))
     assert "now: at any moment" in text(page([stopped(retention_left_s=-5.0)]))
     assert "too few samples yet" in text(page([stopped(in_rate=None, out_rate=None)]))
     # A forecast uses only the time after the last reset of offsets.
     just_moved = stopped(in_rate=1.0, out_rate=5.0, evidence={"moved_s": 9.0})
     assert "never, at these rates" not in text(page([just_moved]))
+
+
+def test_a_forecast_without_an_upper_end_never_shows_its_mean() -> None:
+    endless = {"drain_eta_s": 100_800.0, "drain_eta_low_s": 30_000.0, "in_rate": 20.0, "out_rate": 20.1}
+    html = page([stopped(**endless)], history=GREW)
+    (row,) = read(html).findall(".//table[@class='overview lag']/tbody/tr")
+    assert ["".join(cell.itertext()) for cell in row.findall("td")][4] == "no end in sight"
+    assert "No end is in sight: it takes at least 8 h 20 min." in text(html)
+    assert "1 d 4 h" not in html
+    # Without an interval, the mean says nothing about the end.
+    html = page([stopped(**{**endless, "drain_eta_low_s": None})], history=GREW)
+    assert "1 d 4 h" not in html
+    slow = stopped(lag_messages=10**9, in_rate=1.0, out_rate=2.0, evidence={"drain_unknown": "more than 30 days"})
+    assert "more than 30 days" in text(page([slow]))
 
 
 def test_the_forecast_is_compared_with_the_actual_lag() -> None:

@@ -32,6 +32,7 @@ def test_a_window_is_two_moments_in_order():
         (b'{"window":{"from":"2026-11-21T09:30:00Z"}}', "/window/to"),
         (b'{"window":{"from":"2026-11-21T09:30:00Z","to":"2026-11-21T10:30:00Z","step":1}}', "/window/step"),
         (b'{"windows":null}', "/windows"),
+        (b'{"window":{"from":"1969-12-31T23:59:59.999Z","to":"2026-11-21T09:30:00Z"}}', "/window/from"),
         # The job would run once, and the data after that run would be missing for good.
         (b'{"window":{"from":"2026-11-21T09:30:00Z","to":"2026-11-21T10:00:00.001Z"}}', "/window/to"),
     ],
