@@ -4,7 +4,7 @@ The calls use three requests that only Gantry's brokers know (docs/formats/remot
 broker knows. A broker that does not know one of Gantry's requests causes NotServedError.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from gantry.client.answers import read_body, read_header
@@ -32,10 +32,13 @@ from gantry.remoting.headers.topic import GetTopicStatsHeader
 
 __all__ = ["UNITS_MAX", "UNIT_ROW", "UNIT_ROW_BYTES", "Backlog", "FirstUnconsumed", "FirstUnconsumedQuery", "Units"]
 
+SQL_BYTES_MAX = 128 << 10
+"""The maximum size of the SQL expressions in one request, so that its body is below the broker's limit of 1 MiB."""
 # A request scans 16,384 units. So the client gives up a filter that matches nothing after 67 million units. A broker
 # needs about ten seconds for them.
 HEAD_ROUNDS_MAX = 4_096
 _OFFSET_MAX = 2**63 - 1
+_FIRST_UNCONSUMED = RequestCode.GANTRY_FIRST_UNCONSUMED
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +56,21 @@ class Units:
 
 @dataclass(frozen=True, slots=True)
 class FirstUnconsumedQuery:
-    """A queue, the offset of its group, and the hashes of the tags that the group wants (None for all messages)."""
+    """A queue, the offset of its group, and the filter of the group.
+
+    Attributes:
+        topic: The queue's topic.
+        queue_id: The queue's id.
+        offset: The offset to begin at.
+        tags_codes: Hashes of the tags that the group wants; None for all messages.
+        sql: SQL92 expression of the group, instead of tags.
+    """
 
     topic: str
     queue_id: int
     offset: int
     tags_codes: tuple[int, ...] | None = None
+    sql: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +96,8 @@ class FirstUnconsumed:
     """Description of what could not be read, and why."""
     now_ms: int
     """Broker's time when it answered."""
+    scanned_to: int | None = None
+    """Offset of the message, or the first offset that was not searched."""
 
 
 class Backlog:
@@ -121,21 +135,40 @@ class Backlog:
             )
         return Units(answer.min_offset, answer.max_offset, answer.first_offset, answer.next_offset, rows)
 
-    async def first_unconsumed(self, broker: str, queries: Sequence[FirstUnconsumedQuery]) -> list[FirstUnconsumed]:
+    async def first_unconsumed(
+        self, broker: str, queries: Sequence[FirstUnconsumedQuery], *, within_ms: int | None = None
+    ) -> list[FirstUnconsumed]:
         """Return the first message for each query, in the order of the queries. The number of queries has no limit.
 
         If a query can't be answered (no such topic, a damaged record), `error` of its result gives the reason.
+
+        Args:
+            broker: The broker's name.
+            queries: The queries.
+            within_ms: Time after which no further request is sent. A search that has not ended then has an error. None:
+                no limit.
         """
-        for query in queries:
-            _check("offset", query.offset, 0, _OFFSET_MAX)
-            _check("queue_id", query.queue_id, 0, 2**31 - 1)
-            if query.tags_codes is not None:
-                _check("tags_codes", len(query.tags_codes), 0, TAGS_CODES_MAX)
+        _check_queries(queries)
         address = await self._master(broker)
+        until_ms = None if within_ms is None else self._engine.clock.monotonic_ms() + within_ms
         found: list[FirstUnconsumed] = []
-        for part in _parts(queries):
-            found += await self._find_part(address, part)
+        for part in query_parts(queries):
+            found += await self._find_part(address, part, until_ms)
         return found
+
+    async def search_part(self, broker: str, queries: Sequence[FirstUnconsumedQuery]) -> list[FirstUnconsumed]:
+        """Send one request with some queries, and return its results, in the order of the queries.
+
+        A result without a message and without an error is complete if its `scanned_to` is not before `max_offset`.
+        Otherwise the search can be continued at `scanned_to`.
+
+        Args:
+            broker: The broker's name.
+            queries: One part of `query_parts`.
+        """
+        _check_queries(queries)
+        answer = await self._query_first_unconsumed(await self._master(broker), queries)
+        return [_to_head(bean, answer.now_ms) for bean in answer.heads]
 
     async def committed_offsets(self, broker: str) -> dict[str, dict[str, dict[int, int]]]:
         """Return the committed offsets of all groups: group → topic → queue id → offset."""
@@ -180,19 +213,26 @@ class Backlog:
             for queue, found in sorted(table.items())
         ]
 
-    async def _find_part(self, address: str, queries: Sequence[FirstUnconsumedQuery]) -> list[FirstUnconsumed]:
-        """Ask until every query is answered, because the broker scans a limited number of units in one request."""
+    async def _find_part(
+        self, address: str, queries: Sequence[FirstUnconsumedQuery], until_ms: int | None
+    ) -> list[FirstUnconsumed]:
+        """Ask until every query is answered, because the broker scans a limited number of units in one request.
+
+        The first query is always asked for. After `until_ms` (monotonic), unfinished searches are given up.
+        """
         found: list[FirstUnconsumed | None] = [None] * len(queries)
         waiting = list(enumerate(queries))
         for _ in range(HEAD_ROUNDS_MAX):
             answer = await self._query_first_unconsumed(address, [query for _, query in waiting])
+            # The broker searches in the order of the queries until its limit. So those without progress come first.
+            stuck: list[tuple[int, FirstUnconsumedQuery]] = []
             again: list[tuple[int, FirstUnconsumedQuery]] = []
             for (index, query), bean in zip(waiting, answer.heads, strict=True):
                 found[index] = _to_head(bean, answer.now_ms)
                 if (resumed := _unfinished(bean)) is not None:
-                    again.append((index, replace(query, offset=resumed)))
-            waiting = again
-            if not waiting:
+                    (stuck if resumed <= query.offset else again).append((index, replace(query, offset=resumed)))
+            waiting = stuck + again
+            if not waiting or (until_ms is not None and self._engine.clock.monotonic_ms() >= until_ms):
                 break
         for index, query in waiting:
             last, begun = found[index], queries[index].offset
@@ -212,6 +252,7 @@ class Backlog:
                 queue_id=query.queue_id,
                 offset=query.offset,
                 tags_codes=None if query.tags_codes is None else list(query.tags_codes),
+                sql=query.sql,
             )
             for query in queries
         ]
@@ -221,6 +262,13 @@ class Backlog:
         answer = read_body(FirstUnconsumedResults.decode, response, address)
         if len(answer.heads) != len(queries):
             raise _unreadable(address, f"{len(answer.heads)} results for {len(queries)} queries")
+        if not answer.applies_sql:
+            # The broker ignored the expression, so its result is the first message of all.
+            reason = f"the broker at {address} does not apply SQL filters to request {_FIRST_UNCONSUMED:d}"
+            answer.heads = [
+                head if query.sql is None else FirstUnconsumedResult(error=reason)
+                for query, head in zip(queries, answer.heads, strict=True)
+            ]
         return answer
 
     async def _call(
@@ -245,17 +293,19 @@ class Backlog:
         return address
 
 
-def _parts(queries: Sequence[FirstUnconsumedQuery]) -> Iterator[list[FirstUnconsumedQuery]]:
+def query_parts(queries: Iterable[FirstUnconsumedQuery]) -> Iterator[list[FirstUnconsumedQuery]]:
     """Split queries into parts that fit into one request each."""
     part: list[FirstUnconsumedQuery] = []
-    codes = 0
+    codes = size_bytes = 0
     for query in queries:
-        count = len(query.tags_codes or ())
-        if part and (len(part) == HEAD_QUERIES_MAX or codes + count > TAGS_CODES_MAX):
+        count, more_bytes = len(query.tags_codes or ()), len((query.sql or "").encode())
+        is_full = codes + count > TAGS_CODES_MAX or size_bytes + more_bytes > SQL_BYTES_MAX
+        if part and (len(part) == HEAD_QUERIES_MAX or is_full):
             yield part
-            part, codes = [], 0
+            part, codes, size_bytes = [], 0, 0
         part.append(query)
         codes += count
+        size_bytes += more_bytes
     if part:
         yield part
 
@@ -280,7 +330,18 @@ def _to_head(bean: FirstUnconsumedResult, now_ms: int) -> FirstUnconsumed:
         expires_at_is_earliest=bean.expires_at_is_earliest,
         error=bean.error,
         now_ms=now_ms,
+        scanned_to=bean.scanned_to,
     )
+
+
+def _check_queries(queries: Sequence[FirstUnconsumedQuery]) -> None:
+    for query in queries:
+        _check("offset", query.offset, 0, _OFFSET_MAX)
+        _check("queue_id", query.queue_id, 0, 2**31 - 1)
+        if query.tags_codes is not None:
+            _check("tags_codes", len(query.tags_codes), 0, TAGS_CODES_MAX)
+        if query.sql is not None:
+            _check("sql", len(query.sql.encode()), 0, SQL_BYTES_MAX)
 
 
 def _check(field: str, value: int, least: int, most: int) -> None:

@@ -9,10 +9,14 @@ TAGS_CODES_MAX = 16_384
 
 
 class FirstUnconsumedQuery(JsonBody, kw_only=True):
-    """One queue, the offset to start at, and the tags codes of the group's subscription. Null means all messages."""
+    """One queue, the offset to start at, and the filter of the group's subscription.
+
+    The filter is `tags_codes` or `sql`, not both. If both are null, all messages pass.
+    """
 
     offset: int
     queue_id: int
+    sql: str | None = None
     tags_codes: list[int] | None = None
     topic: str
 
@@ -50,6 +54,8 @@ class FirstUnconsumedResult(JsonBody, kw_only=True):
 class FirstUnconsumedResults(JsonBody, kw_only=True):
     """The body of the response. The heads are in the order of the queries."""
 
+    applies_sql: bool = False
+    """Whether the broker applies `sql`. Brokers of releases that do not know it accept every message instead."""
     broker_name: str
     heads: list[FirstUnconsumedResult]
     now_ms: int

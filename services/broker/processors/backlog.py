@@ -7,6 +7,8 @@ when they have been read. The results of the earlier slices stay.
 
 from collections.abc import Mapping
 
+from gantry.model.errors import InvalidExpressionError
+from gantry.model.group import sql_subscription
 from gantry.remoting.aio.channel import Channel, Handler
 from gantry.remoting.bodies.backlog import (
     HEAD_QUERIES_MAX,
@@ -22,22 +24,32 @@ from gantry.remoting.headers.backlog import UNITS_DEFAULT, UNITS_MAX, UnitsHeade
 from gantry.runtime.clock import Clock
 from services.broker.assembly import Broker
 from services.broker.coldreader import ColdReader
+from services.broker.filter.subscriptions import SubscriptionFilters
 from services.broker.identity import BrokerIdentity
 from services.broker.processors.reading import read_cold
 from services.broker.processors.table import replying_to_refusals
 from services.broker.refusal import RefusalError
 from services.broker.registry.topics import TopicTable
+from services.broker.settings import LiveSettings
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import FirstMessage, UnitRows
 from services.broker.turns import Turns
 
 SCANNED_UNITS_MAX = 16_384
 """Number of units that one request for heads may examine, over all its queries."""
+FILTERED_BYTES_MAX = 64 << 20
+"""Size of the records to which one request for heads may apply SQL filters, over all its queries."""
+FILTER_WORK_MAX = 256 << 20
+"""Work of the SQL filters of one request for heads, about 0.1 s (ADR 0052)."""
 BODY_BYTES_MAX = 1 << 20
 
 # About 0.5 ms each: a row of units takes 0.5 µs, and a comparison of tags codes takes 0.1 µs a unit.
 _SLICE_UNITS = 1_024
 _SLICE_SCANNED = 4_096
+# About 1 ms.
+_SLICE_WORK = 4 << 20
+# An expression that is not cached takes up to 10 ms.
+_PARSE_WORK = 32 << 20
 # The cost of a head in examined units. The broker verifies the record of the head, which takes longer for a larger
 # record.
 _HEAD_COST = 100
@@ -52,15 +64,24 @@ class _HeadSearch:
         heads: Results of the finished queries.
         offset: Queue offset at which the next query continues; None if it has not begun.
         left: Number of units that may still be examined.
+        bytes_left: Size of the records to which SQL filters may still be applied.
+        work_left: Work that SQL filters may still do.
     """
 
-    __slots__ = ("heads", "left", "offset", "queries")
+    __slots__ = ("bytes_left", "heads", "left", "offset", "queries", "work_left")
 
     def __init__(self, queries: list[FirstUnconsumedQuery]) -> None:
         self.queries = queries
         self.heads: list[FirstUnconsumedResult] = []
         self.offset: int | None = None
         self.left = SCANNED_UNITS_MAX
+        self.bytes_left = FILTERED_BYTES_MAX
+        self.work_left = FILTER_WORK_MAX
+
+    @property
+    def may_filter(self) -> bool:
+        """Whether SQL filters may still be applied."""
+        return min(self.left, self.bytes_left, self.work_left) > 0
 
     def add(self, head: FirstUnconsumedResult) -> None:
         """Finish a query with its result."""
@@ -80,7 +101,11 @@ class BacklogProcessor:
         clock: Clock,
         cold: ColdReader,
         turns: Turns,
+        filters: SubscriptionFilters,
+        live_settings: LiveSettings,
     ) -> None:
+        self._filters = filters
+        self._live_settings = live_settings
         self._topics = topics
         self._store = store
         self._identity = identity
@@ -131,12 +156,16 @@ class BacklogProcessor:
         for number, query in enumerate(queries):
             _check(f"queries[{number}].queueId", query.queue_id, 0, _INT64_MAX)
             _check(f"queries[{number}].offset", query.offset, 0, _INT64_MAX)
+            if query.sql is not None and query.tags_codes is not None:
+                raise RefusalError(
+                    ResponseCode.INVALID_PARAMETER, f"queries[{number}]: it has both tagsCodes and sql; one is allowed"
+                )
         _check("tagsCodes", sum(len(query.tags_codes or ()) for query in queries), 0, TAGS_CODES_MAX)
         search = _HeadSearch(queries)
         while not await read_cold(self._cold, channel, lambda: self._search_slice(search), turns=self._turns):
             pass
         body = FirstUnconsumedResults(
-            broker_name=self._identity.name, heads=search.heads, now_ms=self._clock.now_ms()
+            applies_sql=True, broker_name=self._identity.name, heads=search.heads, now_ms=self._clock.now_ms()
         ).encode()
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
 
@@ -175,6 +204,8 @@ class BacklogProcessor:
         except RefusalError as error:
             search.add(FirstUnconsumedResult(error=error.remark))
             return _HEAD_COST
+        if query.sql is not None:
+            return self._examine_sql(search, query, query.sql, limit)
         codes = None if query.tags_codes is None else frozenset(query.tags_codes)
         offset = query.offset if search.offset is None else search.offset
         found = self._store.find_message(query.topic, query.queue_id, offset, codes, min(search.left, limit))
@@ -188,6 +219,47 @@ class BacklogProcessor:
             cost = scanned + _HEAD_COST + (head.size or 0) // _BYTES_A_UNIT
         search.left -= scanned
         return cost
+
+    def _examine_sql(self, search: _HeadSearch, query: FirstUnconsumedQuery, sql: str, limit: int) -> int:
+        """Apply an SQL filter to some messages of a query. Return the cost in units."""
+        if not self._live_settings.current.enable_property_filter:
+            search.add(
+                FirstUnconsumedResult(error="sql: the broker applies no SQL filters (enablePropertyFilter=false)")
+            )
+            return _HEAD_COST
+        offset = query.offset if search.offset is None else search.offset
+        if not search.may_filter:
+            search.add(self._head(query, self._store.find_message(query.topic, query.queue_id, offset, None, 0)))
+            return _HEAD_COST
+        subscription = sql_subscription(query.topic, sql)
+        is_ready = self._filters.is_ready(subscription)
+        try:
+            wanted = self._filters.filter_of(subscription).sql
+        except InvalidExpressionError as error:
+            search.add(FirstUnconsumedResult(error=str(error)))
+            return _HEAD_COST if is_ready else _SLICE_SCANNED
+        if wanted is None or not is_ready:
+            search.work_left -= _PARSE_WORK
+            return _SLICE_SCANNED
+        found, work, size_bytes = self._store.find_accepted(
+            query.topic,
+            query.queue_id,
+            offset,
+            wanted,
+            units_max=search.left,
+            work_max=min(search.work_left, _SLICE_WORK * limit // _SLICE_SCANNED),
+        )
+        # Both may need bytes that are not in memory. Then the slice is repeated, so nothing is changed before.
+        head = self._head(query, found)
+        search.left -= found.scanned_to - max(offset, found.min_offset) + (found.unit is not None)
+        search.bytes_left -= size_bytes
+        search.work_left -= work
+        cost = work * _SLICE_SCANNED // _SLICE_WORK + 1
+        if found.unit is None and found.scanned_to < found.max_offset and search.may_filter:
+            search.offset = found.scanned_to
+            return cost
+        search.add(head)
+        return cost + _HEAD_COST + (head.size or 0) // _BYTES_A_UNIT
 
     def _head(self, query: FirstUnconsumedQuery, found: FirstMessage) -> FirstUnconsumedResult:
         head = FirstUnconsumedResult(
@@ -237,4 +309,6 @@ def build(broker: Broker) -> BacklogProcessor:
         clock=broker.clock,
         cold=core.cold,
         turns=core.turns,
+        filters=core.filters,
+        live_settings=core.live_settings,
     )

@@ -9,19 +9,27 @@ does not notice a flipped bit in the time itself. The one message that a group w
 
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from gantry.model.errors import CorruptRecordError, TornRecordError
-from gantry.model.record import RECORD_BYTES_MIN, RECORD_MAGIC_V1, RECORD_MAGIC_V2, RecordHead, parse_head
+from gantry.model.record import (
+    RECORD_BYTES_MIN,
+    RECORD_MAGIC_V1,
+    RECORD_MAGIC_V2,
+    RecordHead,
+    find_properties,
+    parse_head,
+)
 from gantry.model.sysflag import BORN_HOST_V6
 from gantry.model.unitrow import NO_MESSAGE_ROW, UNIT_ROW, UNIT_ROW_BYTES, UNKNOWN_STORED_AT
 from gantry.storeformat.layout import FILLER_SIZE, UNIT, UNIT_SIZE_BYTES, ConsumeQueueUnit
-from services.broker.store.files.pages import NotInMemoryError
+from services.broker.store.files.pages import MissingRange, NotInMemoryError
 from services.broker.store.log.commitlog import CommitLog
 from services.broker.store.log.logreader import LogReader
 from services.broker.store.queues.consumequeue import ConsumeQueue, is_message_unit
 from services.broker.store.queues.consumequeuestore import ConsumeQueueStore
-from services.broker.store.results import FirstMessage, UnitRows, Units
+from services.broker.store.reader import FILTER_BYTES_MAX, FILTER_WORK_BYTES, MISSING_RECORDS_MAX, PropertyFilter
+from services.broker.store.results import FilteredSearch, FirstMessage, UnitRows, Units
 
 # Size, magic, queue id, queue offset, physical offset, sysFlag and stored at, at their positions in a record whose born
 # host has 4 bytes (message record); with 16 bytes the time stands 12 bytes further on.
@@ -34,6 +42,8 @@ _MAGICS = (RECORD_MAGIC_V1, RECORD_MAGIC_V2)
 # The first unit is usually the right one; copying a thousand would touch pages for nothing.
 _UNITS_AT_FIRST = 64
 _UNITS_AT_ONCE = 1_024
+_MESSAGE_WORK: Final = 8_192
+"""The work of a message in a search with a property filter, besides the evaluation: its record is looked up."""
 
 
 class BacklogReader:
@@ -170,6 +180,65 @@ class BacklogReader:
             index += len(units) // UNIT_SIZE_BYTES
             count = _UNITS_AT_ONCE
         return FirstMessage(low, high, index, None)
+
+    def find_accepted(
+        self, topic: str, queue_id: int, offset: int, property_filter: PropertyFilter, *, units_max: int, work_max: int
+    ) -> FilteredSearch:
+        """Search for the first message at or after an offset that a property filter accepts.
+
+        A record that can't be read ends the search: it is unknown whether the filter accepts its message.
+
+        Args:
+            topic: The queue's topic.
+            queue_id: The queue's id within the topic.
+            offset: The first queue offset to check.
+            property_filter: The filter.
+            units_max: The limit for checked units; at 0, nothing is checked.
+            work_max: The search ends with the message that reaches this limit for the work.
+
+        Raises:
+            NotInMemoryError: At the end of a guarded attempt, with all missing ranges.
+        """
+        queue = self._queues.find(topic, queue_id)
+        low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+        index = max(offset, low)
+        if queue is None or index >= high or units_max <= 0:
+            return FilteredSearch(FirstMessage(low, high, index, None), 0, 0)
+        log_reader, log_end = self._log_reader, self._log.confirm_offset
+        work = size_bytes = base = begin = last = 0
+        memory: Any = b""
+        missing: list[MissingRange] = []
+        missing_count = 0
+        unit: ConsumeQueueUnit | None = None
+        for at, size, tags_code in UNIT.iter_unpack(queue.units(index, min(units_max, high - index))):
+            if work >= work_max or size_bytes >= FILTER_BYTES_MAX or missing_count >= MISSING_RECORDS_MAX:
+                break
+            work += _MESSAGE_WORK
+            if is_message_unit(at, size):
+                unit = ConsumeQueueUnit(at, size, tags_code)
+                size_bytes += size
+                end = at + size
+                if (at < begin or end > last) and size >= RECORD_BYTES_MIN and end <= log_end:
+                    try:
+                        window = log_reader.window(at, size)
+                    except NotInMemoryError as error:
+                        missing += error.missing  # Continue, so that many records are read at once.
+                        missing_count += 1
+                        index += 1
+                        continue
+                    if window is not None:
+                        memory, base, begin, last = window
+                properties = find_properties(memory, at - base, end - base) if begin <= at and end <= last else None
+                if properties is None:
+                    break
+                work += property_filter.cost * (FILTER_WORK_BYTES + len(properties))
+                if property_filter.matches(properties):
+                    break
+                unit = None
+            index += 1
+        if missing:
+            raise NotInMemoryError(missing)
+        return FilteredSearch(FirstMessage(low, high, index, unit), work, size_bytes)
 
     def stored_at(self, topic: str, queue_id: int, offset: int, unit: ConsumeQueueUnit) -> int | None:
         """Return the store time of a unit's record; None unless the record is valid and belongs to the unit."""

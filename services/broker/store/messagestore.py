@@ -159,7 +159,7 @@ class MessageStore:
         self.earliest_stored_at = self._log_reader.first_stored_at
         self.attempt = self._pages.attempt
         backlog = BacklogReader(self._log, self._log_reader, self._queues)
-        self.find_message = backlog.find_message
+        self.find_message, self.find_accepted = backlog.find_message, backlog.find_accepted
         self.unit_rows, self.units, self.heads = backlog.unit_rows, backlog.units, backlog.heads
         self.set_delay_levels = self._requests.set_delay_levels
         self.verified_stored_at = backlog.stored_at

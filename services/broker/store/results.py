@@ -138,6 +138,17 @@ class FirstMessage(NamedTuple):
     unit: ConsumeQueueUnit | None
 
 
+class FilteredSearch(NamedTuple):
+    """A part of a search with a property filter."""
+
+    found: FirstMessage
+    """The unit of the message is also returned if its record can't be read, so that it is unknown whether it passes."""
+    work: int
+    """Sum over the examined messages; the search's time is proportional to it."""
+    size_bytes: int
+    """Sum of the sizes of the examined records."""
+
+
 class Expiry(NamedTuple):
     """The time at which retention removes a file by age and hour."""
 

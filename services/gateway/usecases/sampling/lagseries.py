@@ -1,8 +1,9 @@
 """Consumer lag as Prometheus series, from the sampler's last round, for each group and topic.
 
 The names are those of RocketMQ 5. There each broker exports series of its own; here a series is the sum over all
-brokers, and only the gateway that samples exports it. An unknown lag has no series, because 0 would be wrong. The text
-is rendered once a round and not for each scrape: thousands of series take a tenth of a second.
+brokers, and only the gateway that samples exports it. An unknown lag or age has no such series, because 0 would be
+wrong; `gantry_gateway_lag_unknown` names the group and topic instead. The text is rendered once a round and not for
+each scrape: thousands of series take a tenth of a second.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,32 +18,37 @@ from gantry.model.names import is_retry_topic
 from services.gateway.usecases.sampling.rounds import Sample
 
 _LABELS: Final = ("cluster", "consumer_group", "topic", "is_retry", "is_system")
+_UNKNOWN_LABELS: Final = (*_LABELS, "missing")
 
 Key = tuple[str, str]
 """Group and topic."""
 
 
 class LagFigure(NamedTuple):
-    """The lag of a group on a topic; `age_ms` is the age of its oldest unconsumed message, None if unknown."""
+    """The lag of a group on a topic; `age_ms` is the age of its oldest unconsumed message. None: unknown."""
 
     cluster: str
     group: str
     topic: str
-    messages: int
+    messages: int | None
     age_ms: int | None
+
+    def labels(self) -> tuple[str, ...]:
+        """Return the values of the labels of its series."""
+        return (self.cluster, self.group, self.topic, "true" if is_retry_topic(self.topic) else "false", "false")
 
 
 class LagFigures(NamedTuple):
     """The lag of all groups.
 
     Attributes:
-        exported: Figures that get a series.
-        unknown: Number of pairs of group and topic without a series, because their lag is unknown.
-        left_out: Number of pairs of group and topic without a series, because the limit is reached.
+        exported: Figures with a known number of messages that get series.
+        unknown: Figures with an unknown number of messages or an unknown age that get a series.
+        left_out: Number of series that are missing because the limit is reached.
     """
 
     exported: Sequence[LagFigure] = ()
-    unknown: int = 0
+    unknown: Sequence[LagFigure] = ()
     left_out: int = 0
 
     def render(self) -> bytes:
@@ -68,23 +74,27 @@ class _Families(Collector):
             "Age of the oldest message that the group has not consumed, in ms.",
             labels=_LABELS,
         )
+        unknown = GaugeMetricFamily(
+            "gantry_gateway_lag_unknown",
+            "1 for each group and topic whose lag in messages, or only its age (latency), is unknown.",
+            labels=_UNKNOWN_LABELS,
+        )
         for figure in self._figures.exported:
-            is_retry = "true" if is_retry_topic(figure.topic) else "false"
-            labels = (figure.cluster, figure.group, figure.topic, is_retry, "false")
-            messages.add_metric(labels, figure.messages)
+            labels = figure.labels()
+            if figure.messages is not None:
+                messages.add_metric(labels, figure.messages)
             if figure.age_ms is not None:
                 ages.add_metric(labels, figure.age_ms)
+        for figure in self._figures.unknown:
+            unknown.add_metric((*figure.labels(), "messages" if figure.messages is None else "latency"), 1)
         yield messages
         yield ages
-        for name, value, about in (
-            ("unknown", self._figures.unknown, "Groups and topics without a series, because their lag is unknown."),
-            (
-                "left_out",
-                self._figures.left_out,
-                "Groups and topics without a series, because the limit of series is reached.",
-            ),
-        ):
-            yield GaugeMetricFamily(f"gantry_gateway_lag_{name}", about, value=value)
+        yield unknown
+        yield GaugeMetricFamily(
+            "gantry_gateway_lag_left_out",
+            "Groups and topics without a series, because the limit of series is reached.",
+            value=self._figures.left_out,
+        )
 
 
 @dataclass(slots=True)
@@ -132,13 +142,12 @@ class LagSeries:
                 known.is_known = False
                 known.brokers |= gone
         self._brokers = {key: frozenset(found.brokers) for key, found in sums.items()}
-        figures = [
-            LagFigure(clusters.get(min(found.brokers), ""), group, topic, found.messages, _age_ms(found, now_ms))
-            for (group, topic), found in sums.items()
-            if found.is_known
-        ]
-        exported = _furthest_behind(figures, self._series_max)
-        return LagFigures(exported, unknown=len(sums) - len(figures), left_out=len(figures) - len(exported))
+        figures = [_figure(key, found, clusters, now_ms) for key, found in sums.items()]
+        known = [figure for figure in figures if figure.messages is not None]
+        unknown = [figure for figure in figures if figure.age_ms is None]
+        exported = _furthest_behind(known, self._series_max)
+        named = unknown[: self._series_max]
+        return LagFigures(exported, named, left_out=len(known) - len(exported) + len(unknown) - len(named))
 
     def forget(self) -> None:
         """Forget the brokers of all pairs, because another gateway samples now."""
@@ -159,19 +168,22 @@ def _add(found: _Sum, sample: Sample) -> None:
         found.messages += behind
         if stored_at_ms is not None:
             found.oldest_ms = stored_at_ms if found.oldest_ms is None else min(found.oldest_ms, stored_at_ms)
-        elif behind:
-            found.has_ages = False
+    found.has_ages &= sample.is_age_known
 
 
-def _age_ms(found: _Sum, now_ms: int) -> int | None:
-    if not found.messages:
-        return 0
-    if not found.has_ages or found.oldest_ms is None:
-        return None
-    return max(0, now_ms - found.oldest_ms)
+def _figure(key: Key, found: _Sum, clusters: Mapping[str, str], now_ms: int) -> LagFigure:
+    cluster = clusters.get(min(found.brokers), "")
+    if not found.is_known:
+        return LagFigure(cluster, *key, None, None)
+    age_ms: int | None = 0
+    if found.messages and not found.has_ages:
+        age_ms = None
+    elif found.messages and found.oldest_ms is not None:
+        age_ms = max(0, now_ms - found.oldest_ms)
+    return LagFigure(cluster, *key, found.messages, age_ms)
 
 
 def _furthest_behind(figures: list[LagFigure], count: int) -> Sequence[LagFigure]:
     if len(figures) <= count:
         return figures
-    return sorted(figures, key=lambda figure: (-figure.messages, figure.group, figure.topic))[:count]
+    return sorted(figures, key=lambda figure: (-(figure.messages or 0), figure.group, figure.topic))[:count]

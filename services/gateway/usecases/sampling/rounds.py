@@ -10,18 +10,22 @@ search result is kept, and only what has moved is searched again: a group that s
 | a message | beyond it | search from the committed offset |
 | search failed | where it was | none until the result expires |
 | no matching message up to an offset | not before the start of that search | continue the search at that offset |
+
+A search for an SQL filter reads records. So it may take several rounds, each of which continues it.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from gantry.client.backlog import FirstUnconsumed
+from gantry.client.backlog import SQL_BYTES_MAX, FirstUnconsumed
 from gantry.model.errors import InvalidExpressionError
-from gantry.model.group import TAG_EXPRESSION, parse_tag_expression
+from gantry.model.group import SQL92_EXPRESSION, TAG_EXPRESSION, parse_tag_expression
 
 HEAD_KEPT_MS: Final = 300_000
 """Age at which a result is searched again in any case: the topic may have been deleted and created again."""
+SQL_KEPT_MS: Final = 3_600_000
+"""The same for SQL filters, because a search of millions of messages takes many rounds."""
 
 # The limit of the wire format; a filter with more tags is not searched for.
 _CODES_MAX: Final = 1_024
@@ -32,17 +36,25 @@ Reports then check whether a client was connected (jump_messages_min).
 """
 _EVERYWHERE: Final = 2**63 - 1
 
-Codes = tuple[int, ...] | None
 Pair = tuple[str | None, str, str]
 """Group, topic and broker; the group is None for a topic without sampled groups."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A group's tag filter: its codes, None for all tags; `is_known` is False if tag codes cannot express it."""
+    """A group's filter: all messages, or those with some tags codes, or those that an SQL92 expression accepts.
 
-    codes: Codes = None
+    `is_known` is False if the broker can't be asked for its first message.
+    """
+
+    codes: tuple[int, ...] | None = None
+    sql: str | None = None
     is_known: bool = True
+
+    @property
+    def kept_ms(self) -> int:
+        """Age at which the result of a search is searched again."""
+        return HEAD_KEPT_MS if self.sql is None else SQL_KEPT_MS
 
 
 EVERYTHING: Final = Filter()
@@ -62,14 +74,14 @@ class HeadSearchResult:
     """The result of a search for the first unconsumed message.
 
     Attributes:
-        begun_at: Offset at which the search began.
-        reached: Offset of the message; without a message, the end of the search; after a failure, the last offset that
-            the failure covers.
+        begun_at: Offset from which on the messages are searched.
+        reached: Offset of the message; without a message, the offset up to which the search has come; after a failure,
+            the last offset that the failure covers.
         is_found: Whether the search found a message.
         stored_at_ms: Store time of the message; None if there is none or it cannot be read.
-        is_given_up: Whether the search failed; it is repeated after HEAD_KEPT_MS, or once the group is beyond
+        is_given_up: Whether the search failed; it is repeated after the filter's `kept_ms`, or once the group is beyond
             `reached`.
-        codes: Tag codes of the filter.
+        filter: The filter.
         at_ms: Monotonic time of the search, in ms.
     """
 
@@ -78,7 +90,7 @@ class HeadSearchResult:
     is_found: bool
     stored_at_ms: int | None
     is_given_up: bool
-    codes: Codes
+    filter: Filter
     at_ms: int
 
 
@@ -103,6 +115,7 @@ class Sample:
 
     `group` is None for a sample of the topic itself, which has no commits and no first unconsumed message. `is_served`
     is whether a client was connected for the group and topic when its commits last moved; None if unknown.
+    `is_age_known` is whether the first unconsumed messages of all queues are known, or known not to exist.
     """
 
     group: str | None
@@ -114,10 +127,13 @@ class Sample:
     committed_offsets: tuple[int | None, ...]
     first_stored_at_ms: tuple[int | None, ...]
     is_served: bool | None = None
+    is_age_known: bool = False
 
 
 def filter_of(expression_type: str, expression: str) -> Filter:
     """Return the filter to search with for a subscription's expression."""
+    if expression_type == SQL92_EXPRESSION:
+        return Filter(sql=expression) if len(expression.encode()) <= SQL_BYTES_MAX else UNSEARCHABLE
     if expression_type not in (TAG_EXPRESSION, ""):
         return UNSEARCHABLE
     try:
@@ -130,13 +146,13 @@ def filter_of(expression_type: str, expression: str) -> Filter:
 
 
 def find_search(
-    known: HeadSearchResult | None, committed: int, extent: OffsetRange, codes: Codes, now_ms: int
+    known: HeadSearchResult | None, committed: int, extent: OffsetRange, wanted: Filter, now_ms: int
 ) -> int | None:
     """Return the offset to search from for the first unconsumed message, or None if no search is needed."""
     start = max(committed, extent.min_offset)
     if start >= extent.max_offset:
         return None
-    if known is None or known.codes != codes or now_ms - known.at_ms >= HEAD_KEPT_MS:
+    if known is None or known.filter != wanted or now_ms - known.at_ms >= wanted.kept_ms:
         return start
     if known.is_given_up:
         return None if start <= known.reached else start
@@ -147,23 +163,46 @@ def find_search(
     return max(start, known.reached) if known.reached < extent.max_offset else None
 
 
-def search_result(head: FirstUnconsumed | None, begun_at: int, codes: Codes, now_ms: int) -> HeadSearchResult:
-    """Return the result of a search that began at an offset; `head` is None if the search did not finish."""
+def search_result(head: FirstUnconsumed | None, begun_at: int, wanted: Filter, now_ms: int) -> HeadSearchResult:
+    """Return the result of a search that began at an offset; `head` is None if the broker did not answer."""
     if head is None:
         # A search from any later offset would take as long again.
-        return HeadSearchResult(begun_at, _EVERYWHERE, False, None, True, codes, now_ms)
+        return HeadSearchResult(begun_at, _EVERYWHERE, False, None, True, wanted, now_ms)
     if head.error is not None or head.max_offset is None:
-        return HeadSearchResult(begun_at, begun_at, False, None, True, codes, now_ms)
+        return HeadSearchResult(begun_at, begun_at, False, None, True, wanted, now_ms)
     if head.queue_offset is None:
-        return HeadSearchResult(begun_at, max(begun_at, head.max_offset), False, None, False, codes, now_ms)
-    return HeadSearchResult(begun_at, head.queue_offset, True, head.stored_at_ms, False, codes, now_ms)
+        reached = head.max_offset if head.scanned_to is None else head.scanned_to
+        return HeadSearchResult(begun_at, max(begun_at, reached), False, None, False, wanted, now_ms)
+    return HeadSearchResult(begun_at, head.queue_offset, True, head.stored_at_ms, False, wanted, now_ms)
+
+
+def is_unfinished(head: FirstUnconsumed) -> bool:
+    """Return whether a search can be continued at `scanned_to`."""
+    if head.error is not None or head.queue_offset is not None or head.scanned_to is None or head.max_offset is None:
+        return False
+    return head.scanned_to < head.max_offset
 
 
 def first_stored_at(known: HeadSearchResult | None, committed: int | None, extent: OffsetRange) -> int | None:
     """Return the store time of the first unconsumed message; None if there is none or it is unknown."""
     if known is None or committed is None or not known.is_found:
         return None
-    return known.stored_at_ms if max(committed, extent.min_offset) <= known.reached < extent.max_offset else None
+    start = max(committed, extent.min_offset)
+    return known.stored_at_ms if known.begun_at <= start <= known.reached < extent.max_offset else None
+
+
+def is_first_known(known: HeadSearchResult | None, committed: int | None, extent: OffsetRange) -> bool:
+    """Return whether the store time of the first unconsumed message is known, or that there is no such message."""
+    if extent.min_offset == extent.max_offset:
+        return committed is None or committed <= extent.max_offset
+    if committed is None or committed > extent.max_offset:
+        return False
+    start = max(committed, extent.min_offset)
+    if start >= extent.max_offset or first_stored_at(known, committed, extent) is not None:
+        return True
+    if known is None or known.is_given_up or known.is_found:
+        return False
+    return known.begun_at <= start and known.reached == extent.max_offset
 
 
 def record_commits(state: PairState, committed: Mapping[int, int]) -> bool:
@@ -212,4 +251,8 @@ def sample_of(
             for queue_id, offset in zip(queue_ids, offsets, strict=True)
         ),
         is_served=is_served,
+        is_age_known=all(
+            is_first_known(heads.get(queue_id), offset, extents[queue_id])
+            for queue_id, offset in zip(queue_ids, offsets, strict=True)
+        ),
     )

@@ -13,6 +13,8 @@ unconsumed messages that are no longer known (rounds.py). These searches cost mo
 queues have moved, the searches run only for blocks of all pairs, every four minutes; in between, the age of a moving
 group's oldest message is unknown.
 
+Searches for SQL filters have a limit of their own, and take several rounds (searches.py).
+
 If the commits of a group advance far at once, the brokers are asked for its connected clients: without a consumer, the
 commit was an offset reset. The sample says "unknown" if a broker does not answer, or if a client was connected a short
 time ago. Postgres knows the recent clients, but half a minute late, which is too late for the current ones.
@@ -23,7 +25,7 @@ from collections.abc import Awaitable, Callable, Collection, Container, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gantry.client.backlog import Backlog, FirstUnconsumed, FirstUnconsumedQuery
+from gantry.client.backlog import Backlog, FirstUnconsumedQuery
 from gantry.client.errors import BrokerError, ClientError, NotServedError
 from gantry.model import names
 from gantry.model.route import BrokerData
@@ -46,8 +48,8 @@ from services.gateway.usecases.sampling.rounds import (
     first_stored_at,
     record_commits,
     sample_of,
-    search_result,
 )
+from services.gateway.usecases.sampling.searches import QUERIES_AT_ONCE, HeadSearch, HeadSearches
 
 log = logger("gateway.samples")
 
@@ -57,8 +59,6 @@ PAIRS_MAX: Final = 50_000
 Triples beyond the limit are left out, counted and logged, topics without a group first.
 """
 SURVEY_TIMEOUT_S: Final = 60.0
-# A filter that matches nothing may make a broker read millions of ConsumeQueue units.
-SEARCH_TIMEOUT_S: Final = 10.0
 SEARCHES_MAX: Final = 4_000
 """Limit for a broker and survey: 130 ms of its processor time.
 
@@ -70,7 +70,6 @@ GROUPS_ASKED_MAX: Final = 64
 ASK_TIMEOUT_S: Final = 5.0
 
 _BROKERS_AT_ONCE: Final = 4
-_QUERIES_AT_ONCE: Final = 256
 # The loop over tens of thousands of queues yields this often to other tasks.
 _PAIRS_AT_ONCE: Final = 200
 # No queue reaches this offset, so a broker searches for nothing and returns the range of the queue.
@@ -94,20 +93,6 @@ class Subscribed:
     filters: Mapping[tuple[str, str], Filter]
     active: frozenset[tuple[str, str]]
     recent: frozenset[tuple[str, str]] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class _HeadSearch:
-    """A search to make; `is_moved` is whether the first unconsumed message is unknown without it."""
-
-    pair: Pair
-    queue_id: int
-    offset: int
-    filter: Filter
-    is_moved: bool
-
-    def to_query(self) -> FirstUnconsumedQuery:
-        return FirstUnconsumedQuery(self.pair[1], self.queue_id, self.offset, self.filter.codes)
 
 
 class SampleSurvey:
@@ -135,6 +120,7 @@ class SampleSurvey:
         self._topics = topics
         self._brokers = brokers
         self._metrics = metrics
+        self._searches = HeadSearches(backlog, metrics)
         self._clock = clock
         self.states: dict[Pair, PairState] = {}
         self.read_at_ms: dict[str, int] = {}
@@ -203,7 +189,8 @@ class SampleSurvey:
         extents, is_searchable = await self._extents(broker, sorted({pair[1] for pair in pairs}), topics)
         self.read_at_ms[broker] = self._clock.now_ms()
         now_ms = self._clock.monotonic_ms()
-        asks: list[_HeadSearch] = []
+        asks: list[HeadSearch] = []
+        sql_asks: list[HeadSearch] = []
         for count, pair in enumerate(pairs):
             if count % _PAIRS_AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -223,10 +210,13 @@ class SampleSurvey:
             for queue_id, offset in offsets.items():
                 if queue_id in reached:
                     known, extent = state.heads.get(queue_id), reached[queue_id]
-                    start = find_search(known, offset, extent, wanted.codes, now_ms)
+                    start = find_search(known, offset, extent, wanted, now_ms)
                     if start is not None:
                         is_moved = first_stored_at(known, offset, extent) is None
-                        asks.append(_HeadSearch(pair, queue_id, start, wanted, is_moved))
+                        begun_at, searched_ms = max(offset, extent.min_offset), 0 if known is None else known.at_ms
+                        (asks if wanted.sql is None else sql_asks).append(
+                            HeadSearch(pair, queue_id, begun_at, start, wanted, is_moved, searched_ms)
+                        )
         unknown: set[Pair] = set()
         if len(asks) > SEARCHES_MAX and not is_thorough:
             # One unknown queue makes the oldest message of the pair unknown. Known first messages can be searched for
@@ -234,7 +224,8 @@ class SampleSurvey:
             unknown = {ask.pair for ask in asks if ask.is_moved}
             self._metrics.count("sample_searches_put_off", len(asks))
             asks = []
-        await self._search(broker, asks, states, now_ms)
+        await self._searches.search(broker, asks, states, now_ms)
+        await self._searches.search_sql(broker, sql_asks, states, now_ms)
         samples = []
         for count, pair in enumerate(pairs):
             if count % _PAIRS_AT_ONCE == 0:
@@ -318,8 +309,8 @@ class SampleSurvey:
         ]
         extents: dict[str, dict[int, OffsetRange]] = {}
         try:
-            for start in range(0, len(queues), _QUERIES_AT_ONCE):
-                part = queues[start : start + _QUERIES_AT_ONCE]
+            for start in range(0, len(queues), QUERIES_AT_ONCE):
+                part = queues[start : start + QUERIES_AT_ONCE]
                 heads = await self._backlog.first_unconsumed(
                     broker, [FirstUnconsumedQuery(*queue, _BEYOND) for queue in part]
                 )
@@ -341,20 +332,3 @@ class SampleSurvey:
                 continue
             extents[topic] = {state.queue_id: OffsetRange(state.min_offset, state.max_offset) for state in states}
         return extents
-
-    async def _search(
-        self, broker: str, asks: list[_HeadSearch], states: Mapping[Pair, PairState], now_ms: int
-    ) -> None:
-        """Search for first unconsumed messages and keep the results; a failed request affects only its own queues."""
-        for start in range(0, len(asks), _QUERIES_AT_ONCE):
-            part = asks[start : start + _QUERIES_AT_ONCE]
-            heads: list[FirstUnconsumed] | list[None]
-            try:
-                async with asyncio.timeout(SEARCH_TIMEOUT_S):
-                    heads = await self._backlog.first_unconsumed(broker, [ask.to_query() for ask in part])
-            except TimeoutError:
-                heads = [None] * len(part)
-                self._metrics.count("sample_searches_given_up", len(part))
-                log.warning("searches were given up", broker=broker, queues=len(part), after_s=SEARCH_TIMEOUT_S)
-            for ask, head in zip(part, heads, strict=True):
-                states[ask.pair].heads[ask.queue_id] = search_result(head, ask.offset, ask.filter.codes, now_ms)

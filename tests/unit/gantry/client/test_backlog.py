@@ -2,7 +2,7 @@
 
 import pytest
 
-from gantry.client.backlog import UNIT_ROW, Backlog, FirstUnconsumed, FirstUnconsumedQuery, Units
+from gantry.client.backlog import UNIT_ROW, Backlog, FirstUnconsumed, FirstUnconsumedQuery, Units, query_parts
 from gantry.client.errors import (
     BrokerError,
     BrokerUnavailableError,
@@ -104,7 +104,7 @@ async def test_a_head_is_the_message_that_the_broker_found(backlog, broker):
     )
     assert head == FirstUnconsumed(
         min_offset=1, max_offset=9, queue_offset=4, physical_offset=400, size=50, tags_code=7, stored_at_ms=1_000,
-        expires_at_ms=5_000, expires_at_is_earliest=True, error=None, now_ms=99,
+        expires_at_ms=5_000, expires_at_is_earliest=True, error=None, now_ms=99, scanned_to=4,
     )  # fmt: skip
     assert (failed.error, failed.max_offset, failed.queue_offset) == ("no such topic", None, None)
 
@@ -163,6 +163,67 @@ async def test_a_search_whose_filter_matches_nothing_ends(backlog, broker, trans
     assert head.error == "no message that the filter lets through from offset 7 up to 22; given up"
     assert (head.queue_offset, head.max_offset) == (None, 10**9)
     assert len(transport.sent(RequestCode.GANTRY_FIRST_UNCONSUMED)) == 3
+
+
+async def test_a_broker_that_ignores_sql_gives_a_reason_and_no_message(backlog, broker):
+    first = FirstUnconsumedResult(min_offset=0, max_offset=9, scanned_to=0, queue_offset=0, stored_at=7)
+
+    def answer(request):
+        assert [query.sql for query in FirstUnconsumedQueries.decode(request.body_bytes).queries] == ["a > 5", None]
+        return answered(request, [first, first])
+
+    broker(RequestCode.GANTRY_FIRST_UNCONSUMED, answer)
+    filtered, all_messages = await backlog.first_unconsumed(
+        "a", [FirstUnconsumedQuery("T", 0, 0, sql="a > 5"), FirstUnconsumedQuery("T", 0, 0)]
+    )
+    assert filtered.error == "the broker at a:10911 does not apply SQL filters to request 900002"
+    assert (filtered.queue_offset, filtered.stored_at_ms) == (None, None)
+    assert (all_messages.error, all_messages.queue_offset) == (None, 0)
+
+
+async def test_queries_without_progress_come_first_in_the_next_request(backlog, broker, transport):
+    def answer(request):
+        queries = FirstUnconsumedQueries.decode(request.body_bytes).queries
+        heads = [
+            FirstUnconsumedResult(min_offset=0, max_offset=4, scanned_to=query.offset + 2 * (index == 0))
+            for index, query in enumerate(queries)
+        ]
+        return ok(
+            request, body=FirstUnconsumedResults(applies_sql=True, broker_name="a", heads=heads, now_ms=9).encode()
+        )
+
+    broker(RequestCode.GANTRY_FIRST_UNCONSUMED, answer)
+    await backlog.first_unconsumed("a", [FirstUnconsumedQuery("T", queue_id, 0, sql="a > 5") for queue_id in (0, 1)])
+    sent = [
+        FirstUnconsumedQueries.decode(request.body_bytes).queries
+        for request in transport.sent(RequestCode.GANTRY_FIRST_UNCONSUMED)
+    ]
+    assert [[query.queue_id for query in queries] for queries in sent] == [[0, 1], [1, 0], [0, 1], [1]]
+
+
+async def test_after_the_time_limit_unfinished_searches_are_given_up(backlog, broker, transport):
+    broker(
+        RequestCode.GANTRY_FIRST_UNCONSUMED,
+        lambda request: answered(request, [FirstUnconsumedResult(min_offset=0, max_offset=9, scanned_to=4)]),
+    )
+    (head,) = await backlog.first_unconsumed("a", [FirstUnconsumedQuery("T", 0, 0, (5,))], within_ms=0)
+    assert head.error == "no message that the filter lets through from offset 0 up to 4; given up"
+    assert len(transport.sent(RequestCode.GANTRY_FIRST_UNCONSUMED)) == 1
+
+
+async def test_a_part_of_a_search_is_one_request(backlog, broker, transport):
+    broker(
+        RequestCode.GANTRY_FIRST_UNCONSUMED,
+        lambda request: answered(request, [FirstUnconsumedResult(min_offset=0, max_offset=9, scanned_to=4)]),
+    )
+    (head,) = await backlog.search_part("a", [FirstUnconsumedQuery("T", 0, 0, (5,))])
+    assert (head.scanned_to, head.queue_offset, head.error) == (4, None, None)
+    assert len(transport.sent(RequestCode.GANTRY_FIRST_UNCONSUMED)) == 1
+
+
+def test_expressions_are_divided_among_requests():
+    queries = [FirstUnconsumedQuery("T", number, 0, sql="x" * 16_000) for number in range(20)]
+    assert [len(part) for part in query_parts(queries)] == [8, 8, 4]
 
 
 async def test_invalid_heads_are_refused(backlog, broker):

@@ -216,3 +216,86 @@ class TestHeads:
         assert json.loads((await heads(unit)).body_bytes)["heads"] == []
         for body in (b"", b"[]", b"{}", b"{broken"):
             assert (await unit.ask(RequestCode.GANTRY_FIRST_UNCONSUMED, body=body)).code == 1
+
+
+async def send_sizes(unit: BrokerUnit, *sizes: int, queue_id: int = 0) -> None:
+    for size in sizes:
+        await asyncio.sleep(0)
+        await unit.send(queue_id=queue_id, properties={"TAGS": "red", "size": str(size)})
+
+
+class TestSqlHeads:
+    async def test_the_first_message_that_the_filter_accepts(self, unit: BrokerUnit) -> None:
+        await send_sizes(unit, 1, 2, 9, 9)
+        answer = await heads(unit, {"sql": "size > 5"}, {"sql": "size > 5", "offset": 3}, {"sql": "size > 50"})
+        body = json.loads(answer.body_bytes)
+        assert body["appliesSql"] is True
+        first, later, none = body["heads"]
+        assert (first["queueOffset"], first["scannedTo"]) == (2, 2)
+        assert first["storedAt"] == unit.store.stored_at("T", 0, 2)
+        assert later["queueOffset"] == 3
+        assert (none["queueOffset"], none["scannedTo"], none["maxOffset"], none["error"]) == (None, 4, 4, None)
+
+    async def test_a_request_examines_a_limited_number_of_messages_and_says_where_to_continue(
+        self, unit: BrokerUnit, monkeypatch: Any
+    ) -> None:
+        monkeypatch.setattr(backlog, "SCANNED_UNITS_MAX", 7)
+        monkeypatch.setattr(backlog, "_SLICE_WORK", 20_000)
+        await send_sizes(unit, *[1] * 10, 9)
+        found, offset = [], 0
+        for _ in range(2):
+            (head,) = json.loads((await heads(unit, {"sql": "size > 5", "offset": offset})).body_bytes)["heads"]
+            found.append((head["scannedTo"], head["queueOffset"]))
+            offset = head["scannedTo"]
+        assert found == [(7, None), (10, 10)]
+
+    @pytest.mark.parametrize(("limit", "value"), [("FILTERED_BYTES_MAX", 600), ("FILTER_WORK_MAX", 30_000)])
+    async def test_bytes_and_work_are_limited_over_all_queries(
+        self, unit: BrokerUnit, monkeypatch: Any, limit: str, value: int
+    ) -> None:
+        await send_sizes(unit, *[1] * 50)
+        await heads(unit, {"sql": "size > 5"})  # The expression is parsed; that counts as work, too.
+        monkeypatch.setattr(backlog, limit, value)
+        monkeypatch.setattr(backlog, "_SLICE_WORK", 10_000)
+        part, other = json.loads((await heads(unit, *[{"sql": "size > 5"}] * 2)).body_bytes)["heads"]
+        assert 0 < part["scannedTo"] < 50, "it made progress, and left the rest"
+        assert (other["scannedTo"], other["queueOffset"], other["error"]) == (0, None, None)
+
+    async def test_other_requests_are_served_between_slices(self, unit: BrokerUnit, monkeypatch: Any) -> None:
+        monkeypatch.setattr(backlog, "_SLICE_WORK", 20_000)
+        await send_sizes(unit, *[1] * 100)
+        asked = asyncio.ensure_future(heads(unit, {"sql": "size > 5"}))
+        for _ in range(5):
+            assert (await unit.send(queue_id=1)).code == 0
+        assert not asked.done()
+        assert json.loads((await asked).body_bytes)["heads"][0]["scannedTo"] == 100
+
+    async def test_a_filter_that_can_not_be_applied_has_a_reason_and_spares_the_other_queries(
+        self, unit: BrokerUnit
+    ) -> None:
+        await send_sizes(unit, 1)
+        wrong, long, good = json.loads(
+            (await heads(unit, {"sql": "size LIKE 5"}, {"sql": "a" * 20_000}, {"sql": "size < 5"})).body_bytes
+        )["heads"]
+        assert "at character 6: LIKE is not supported" in wrong["error"]
+        assert "16384" in long["error"]
+        assert (good["error"], good["queueOffset"]) == (None, 0)
+
+    async def test_a_broker_without_sql_filters_says_so(self, unit: BrokerUnit) -> None:
+        await send_sizes(unit, 1)
+        unit.change_settings(enable_property_filter=False)
+        (head,) = json.loads((await heads(unit, {"sql": "size < 5"})).body_bytes)["heads"]
+        assert head["error"] == "sql: the broker applies no SQL filters (enablePropertyFilter=false)"
+
+    async def test_a_damaged_record_before_the_first_message_is_no_unmatched_one(self, unit: BrokerUnit) -> None:
+        await send_sizes(unit, 1, 9)
+        file = unit.store._log.files.first
+        assert file is not None
+        file.memory[84:88] = b"\x7f\xff\xff\xff"  # The length of the body.
+        (head,) = json.loads((await heads(unit, {"sql": "size > 5"})).body_bytes)["heads"]
+        assert (head["queueOffset"], head["storedAt"]) == (0, None)
+        assert "removed or damaged" in head["error"]
+
+    async def test_tags_and_sql_exclude_each_other(self, unit: BrokerUnit) -> None:
+        answer = await heads(unit, {"sql": "size > 5", "tagsCodes": [1]})
+        assert (answer.code, answer.remark) == (29, "queries[0]: it has both tagsCodes and sql; one is allowed")

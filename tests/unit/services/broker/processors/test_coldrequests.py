@@ -15,7 +15,7 @@ import pytest
 import structlog
 
 from gantry.model.record import decode_record, iter_records
-from gantry.remoting.bodies.backlog import FirstUnconsumedQueries, FirstUnconsumedQuery
+from gantry.remoting.bodies.backlog import FirstUnconsumedQueries, FirstUnconsumedQuery, FirstUnconsumedResults
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from gantry.runtime.workers import InlineWorker
@@ -295,6 +295,21 @@ async def test_heads_and_runtime_info_are_the_same_cold_and_hot():
         assert cold.body_bytes.split(b"nowMs")[0] == hot.body_bytes.split(b"nowMs")[0]
         earliest_ms = decode_record(unit.records[0]).stored_at_ms
         assert f'"earliestMessageTimeStamp":"{earliest_ms}"'.encode() in figures.body_bytes
+
+
+@pytest.mark.parametrize("sql", ["TAGS = 'b'", "TAGS = 'c'"])
+async def test_sql_filters_of_heads_find_the_same_cold_and_hot(sql: str):
+    async with Cold() as unit:
+        await unit.filled()
+        queries = FirstUnconsumedQueries(
+            queries=[FirstUnconsumedQuery(topic="T", queue_id=0, offset=offset, sql=sql) for offset in (0, 2, 18)]
+        )
+        hot = await unit.ask(RequestCode.GANTRY_FIRST_UNCONSUMED, body=queries.encode())
+        async with everything_cold(unit):
+            cold = await unit.ask(RequestCode.GANTRY_FIRST_UNCONSUMED, body=queries.encode())
+        heads, expected = (FirstUnconsumedResults.decode(answer.body_bytes).heads for answer in (cold, hot))
+        assert heads == expected
+        assert [head.queue_offset for head in heads] == ([1, 3, 19] if "b" in sql else [None] * 3)
 
 
 async def test_statistics_of_many_queues_are_collected_in_slices():

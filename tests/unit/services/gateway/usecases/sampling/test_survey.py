@@ -18,7 +18,7 @@ from services.gateway.errors import BROKER_UNAVAILABLE, ProblemError
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.usecases.configs.kinds import TopicKind
 from services.gateway.usecases.metadata import Metadata
-from services.gateway.usecases.sampling import survey
+from services.gateway.usecases.sampling import searches, survey
 from services.gateway.usecases.sampling.blocks import STATE_EVERY_MS, BlockWriter
 from services.gateway.usecases.sampling.lagseries import LagSeries
 from services.gateway.usecases.sampling.retention import SampleRetention
@@ -38,6 +38,7 @@ class Broker:
         self.codes = defaultdict(list)
         self.committed = {}
         self.searched = []
+        self.sql_max = 100  # The limit for messages to which a request applies SQL filters.
         self.topics = {}
         transport.at(
             f"{name}:10911",
@@ -59,8 +60,10 @@ class Broker:
         return ok(request, body=TopicConfigSerializeWrapper(topic_config_table=self.topics).encode())
 
     def heads(self, request):
+        self.sql_left = self.sql_max
         heads = [self.head(query) for query in FirstUnconsumedQueries.decode(request.body_bytes).queries]
-        return ok(request, body=FirstUnconsumedResults(broker_name=self.name, heads=heads, now_ms=1).encode())
+        body = FirstUnconsumedResults(applies_sql=True, broker_name=self.name, heads=heads, now_ms=1)
+        return ok(request, body=body.encode())
 
     def head(self, query):
         codes = self.codes[query.topic, query.queue_id]
@@ -68,6 +71,12 @@ class Broker:
             self.searched.append((query.topic, query.queue_id, query.offset))
         end = len(codes)
         for at in range(query.offset, end):
+            if query.sql is not None:
+                if self.sql_left == 0:
+                    return FirstUnconsumedResult(min_offset=0, max_offset=end, scanned_to=at)
+                self.sql_left -= 1
+                if f"code = {codes[at]}" not in query.sql:
+                    continue
             if query.tags_codes is None or codes[at] in query.tags_codes:
                 return FirstUnconsumedResult(
                     min_offset=0, max_offset=end, scanned_to=at, queue_offset=at, stored_at=at * 1_000
@@ -327,7 +336,7 @@ async def test_a_foreign_broker_is_sampled_without_times(broker, transport, see)
 
 
 async def test_a_search_that_takes_too_long_is_suspended_for_a_while(broker, transport, see, metrics, monkeypatch):
-    monkeypatch.setattr(survey, "SEARCH_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(searches, "SEARCH_TIMEOUT_S", 0.5)
 
     def slow(request):
         queries = FirstUnconsumedQueries.decode(request.body_bytes).queries
@@ -412,3 +421,40 @@ async def test_numbers_have_the_time_at_which_their_broker_answered(broker, look
     # The order is topics, committed offsets, ends of the queues. Later searches add no numbers.
     assert look.read_at_ms["a"] - began_ms < 1_000
     assert 6_000 <= look.read_at_ms["slow"] - began_ms < 7_000
+
+
+SQL = Subscribed({("G", "T"): Filter(sql="code = 8"), ("H", "T"): Filter(sql="code = 7")}, frozenset())
+
+
+async def test_sql_filters_have_first_messages(broker, see):
+    broker.committed["T@H"] = {0: 1}
+    figures, _ = await see(SQL)
+    assert figures["G", "T", "a"][2] == (2_000, None)
+    assert figures["H", "T", "a"][2] == (1_000, None)
+    broker.searched.clear()
+    await see(SQL)
+    assert broker.searched == [], "the messages are known"
+
+
+async def test_a_search_for_an_sql_filter_continues_in_later_rounds(broker, look, brokers):
+    broker.codes["T", 0] = [7] * 50
+    broker.sql_max = 2
+    filters = Subscribed({("G", "T"): Filter(sql="code = 8")}, frozenset())
+    known, places = [], []
+    for _ in range(5):
+        broker.searched.clear()
+        (sample,), _ = await look.survey(await brokers.sets(fresh=True), filters)
+        known.append(sample.is_age_known)
+        places.append([offset for _, _, offset in broker.searched])
+    # Each round sends eight requests; each request examines two messages.
+    assert places == [[*range(1, 17, 2)], [*range(17, 33, 2)], [*range(33, 49, 2)], [49], []]
+    assert known == [False, False, False, True, True]
+
+
+async def test_searches_for_sql_filters_take_turns(broker, see):
+    broker.codes["T", 0] = [7] * 50
+    broker.committed["T@H"] = {0: 1}
+    broker.sql_max = 2
+    await see(Subscribed({("G", "T"): Filter(sql="code = 8"), ("H", "T"): Filter(sql="code = 9")}, frozenset()))
+    firsts = broker.searched[::2]
+    assert firsts == [("T", 0, offset) for offset in (1, 1, 3, 3, 5, 5, 7, 7)]
