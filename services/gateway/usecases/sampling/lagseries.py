@@ -143,11 +143,11 @@ class LagSeries:
                 known.brokers |= gone
         self._brokers = {key: frozenset(found.brokers) for key, found in sums.items()}
         figures = [_figure(key, found, clusters, now_ms) for key, found in sums.items()]
-        known = [figure for figure in figures if figure.messages is not None]
+        counted = [figure for figure in figures if figure.messages is not None]
         unknown = [figure for figure in figures if figure.age_ms is None]
-        exported = _furthest_behind(known, self._series_max)
+        exported = _furthest_behind(counted, self._series_max)
         named = unknown[: self._series_max]
-        return LagFigures(exported, named, left_out=len(known) - len(exported) + len(unknown) - len(named))
+        return LagFigures(exported, named, left_out=len(counted) - len(exported) + len(unknown) - len(named))
 
     def forget(self) -> None:
         """Forget the brokers of all pairs, because another gateway samples now."""
