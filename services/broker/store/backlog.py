@@ -26,9 +26,14 @@ from gantry.storeformat.layout import FILLER_SIZE, UNIT, UNIT_SIZE_BYTES, Consum
 from services.broker.store.files.pages import MissingRange, NotInMemoryError
 from services.broker.store.log.commitlog import CommitLog
 from services.broker.store.log.logreader import LogReader
+from services.broker.store.propertyfilter import (
+    FILTER_BYTES_MAX,
+    FILTER_WORK_BYTES,
+    MISSING_RECORDS_MAX,
+    PropertyFilter,
+)
 from services.broker.store.queues.consumequeue import ConsumeQueue, is_message_unit
 from services.broker.store.queues.consumequeuestore import ConsumeQueueStore
-from services.broker.store.reader import FILTER_BYTES_MAX, FILTER_WORK_BYTES, MISSING_RECORDS_MAX, PropertyFilter
 from services.broker.store.results import FilteredSearch, FirstMessage, UnitRows, Units
 
 # Size, magic, queue id, queue offset, physical offset, sysFlag and stored at, at their positions in a record whose born

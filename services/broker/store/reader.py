@@ -5,7 +5,7 @@ that are sent are the bytes that were checked.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any
 
 from gantry.model.javahash import index_key_hash
 from gantry.model.record import CRC_MASK, CRC_PROPERTY_BYTES, crc32, find_properties
@@ -16,6 +16,13 @@ from services.broker.store.index.indexservice import IndexService
 from services.broker.store.index.keysearch import ENTRIES_MAX, KeySearch
 from services.broker.store.log.commitlog import CommitLog
 from services.broker.store.log.logreader import RECORD_READ_MAX, LogReader
+from services.broker.store.propertyfilter import (
+    FILTER_BYTES_MAX,
+    FILTER_WORK_BYTES,
+    FILTER_WORK_MAX,
+    MISSING_RECORDS_MAX,
+    PropertyFilter,
+)
 from services.broker.store.queues.consumequeue import ConsumeQueue, is_message_unit
 from services.broker.store.queues.consumequeuestore import ConsumeQueueStore
 from services.broker.store.recordcheck import (
@@ -32,32 +39,6 @@ PULL_BYTES_MIN = 100
 PULL_BYTES_MAX = 128 << 20
 
 UnitFilter = Callable[[int], bool]
-
-
-class PropertyFilter(Protocol):
-    """A filter by the properties of messages.
-
-    Attributes:
-        cost: A number to which the time of a decision is proportional; the words of an SQL92 expression.
-    """
-
-    @property
-    def cost(self) -> int: ...  # noqa: D102 - see above.
-
-    def matches(self, properties: bytes) -> bool:
-        """Return whether a message with these encoded properties matches."""
-        ...
-
-
-# The limits of one get with a property filter. An evaluation takes about 0.15 µs for each word, and more with long
-# properties, so the loop is held for 2 to 6 ms. A get that must read from the disk needs a round for every
-# MISSING_RECORDS_MAX records, and may have 128 rounds.
-FILTER_WORK_MAX: Final = 20 << 20
-"""Largest sum of cost * (FILTER_WORK_BYTES + bytes of the properties)."""
-FILTER_WORK_BYTES: Final = 256
-FILTER_BYTES_MAX: Final = 4 << 20
-"""Largest sum of the sizes of the records that do not match."""
-MISSING_RECORDS_MAX: Final = 64
 
 
 class Reader:

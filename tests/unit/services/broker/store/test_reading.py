@@ -8,7 +8,7 @@ import pytest
 from gantry.model.record import decode_record
 from gantry.storeformat.layout import file_name
 from services.broker.store.messagestore import MessageStore
-from services.broker.store.reader import FILTER_WORK_BYTES, FILTER_WORK_MAX
+from services.broker.store.propertyfilter import FILTER_WORK_BYTES, FILTER_WORK_MAX
 from services.broker.store.results import Boundary, GetResult, GetStatus
 from tests.support.memfilesystem import MemFileSystem
 from tests.support.storeworkload import HOST, make_store, small_settings
