@@ -93,12 +93,14 @@ async def committed(client: AsyncGantryClient, group: str, topic: str) -> int:
     return sum(row.committed_offset or 0 for row in await client.get_offsets(group, topic=topic))
 
 
-async def raw_socket(stack: Stack, subprotocol: str = "gantry.v1.json", **options: Any) -> ClientConnection:
+async def raw_socket(
+    stack: Stack, subprotocol: str = "gantry.v1.json", *, key: str | None = None, **options: Any
+) -> ClientConnection:
     facts = stack.facts
     return await connect(
         facts["http"].replace("http", "ws") + "/v1/stream",
         subprotocols=[Subprotocol(subprotocol)],
-        additional_headers={"Authorization": f"Bearer {facts['api_key']}"},
+        additional_headers={"Authorization": f"Bearer {key or facts['api_key']}"},
         proxy=None,
         **options,
     )
@@ -312,6 +314,57 @@ async def test_unimplemented_and_invalid_frames_are_refused(stack: Stack, topic:
         assert (await frame_of(socket))["type"] == "goodbye"
         await socket.wait_closed()
         assert socket.close_code == 4400
+
+
+async def frames_until(socket: ClientConnection, *types: str) -> list[dict[str, Any]]:
+    """Return the next frames up to the first of one of these types."""
+    frames = [await frame_of(socket)]
+    while frames[-1]["type"] not in types:
+        frames.append(await frame_of(socket))
+    return frames
+
+
+async def test_a_live_tail_shows_new_messages_of_all_queues_without_a_group(
+    stack: Stack, client: AsyncGantryClient, topic: str
+) -> None:
+    await send(client, topic, 5, prefix="before", tag="A")
+    async with await raw_socket(stack) as socket:
+        await frame_of(socket)
+        tail = {"type": "subscribe", "id": 1, "mode": "tail", "topic": topic, "filter": {"sql": "TAGS = 'A'"}}
+        await socket.send(json.dumps(tail))
+        assigned = (await frames_until(socket, "assigned"))[-1]
+        assert len(assigned["queues"]) == 4, "two queues on each of two brokers"
+        wanted = await send(client, topic, 40, tag="A")
+        await send(client, topic, 40, prefix="other", tag="B")
+        bodies: set[str] = set()
+        while len(bodies) < 40:
+            bodies |= {message["body"] for message in (await frames_until(socket, "messages"))[-1]["messages"]}
+        assert bodies == wanted
+        assert not [group for group in await client.list_groups(system=True) if "TAIL" in group.group.upper()]
+        await client.put_topic(topic, read_queues=4, write_queues=4)
+        assert len((await frames_until(socket, "assigned"))[-1]["queues"]) == 8, "new queues are followed"
+        await client.delete_topic(topic)
+        error = (await frames_until(socket, "error"))[-1]
+        while error["problem"]["status"] != 404:  # Pulls may fail before the topic is known to be gone.
+            error = (await frames_until(socket, "error"))[-1]
+        assert error["problem"]["type"] == "https://gantry.dev/problems/unknown-topic"
+        assert (await frames_until(socket, "state"))[-1]["reason"] == "unsubscribed"
+
+
+async def test_a_live_tail_may_begin_in_the_past_and_needs_the_right_to_read_only(
+    stack: Stack, client: AsyncGantryClient, topic: str
+) -> None:
+    wanted = await send(client, topic, 300)
+    reader = await client.create_key("reader", Rights(consume=ConsumeRights(topics=[topic])))
+    async with await raw_socket(stack, key=reader.key) as socket:
+        await frame_of(socket)
+        await socket.send(json.dumps({"type": "subscribe", "mode": "tail", "topic": topic, "from": "first"}))
+        bodies: list[str] = []
+        while len(bodies) < 300:
+            bodies += [message["body"] for message in (await frames_until(socket, "messages"))[-1]["messages"]]
+        assert (set(bodies), len(bodies)) == (wanted, 300)
+        await socket.send(json.dumps({"type": "subscribe", "id": 2, "mode": "tail", "topic": "OTHER"}))
+        assert (await frames_until(socket, "error"))[-1]["problem"]["status"] == 403
 
 
 async def test_frames_that_are_too_large(stack: Stack) -> None:

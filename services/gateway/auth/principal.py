@@ -181,8 +181,8 @@ class Principal:
             self.require(False, "consume", f"group {group}")
 
     def require_stream(self) -> None:
-        """Raise ProblemError (403) unless the key has some right to publish or to consume over a stream."""
-        if not self._publish and not (self._topics and self._groups):
+        """Raise ProblemError (403) unless the key has some right to publish, or to read topics, over a stream."""
+        if not self._publish and not self._topics:
             raise ProblemError(FORBIDDEN, f"{self.holder}: has neither the right `publish` nor `consume`")
 
     def require_admin(self) -> None:

@@ -16,6 +16,7 @@ from services.gateway.errors import WEBSOCKET_ONLY, ProblemError
 from services.gateway.ws.consumers import GroupConsumers
 from services.gateway.ws.endpoint import StreamEndpoint
 from services.gateway.ws.producers import StreamProducers
+from services.gateway.ws.tailsource import TopicTails
 
 STREAM_PATH: Final = "/v1/stream"
 
@@ -30,6 +31,7 @@ def stream_feature(core: Core) -> Feature:
         consumers=GroupConsumers(
             core.engine, core.groups.consume_timeout_ms, explained=core.reader.explained, tracer=core.tracer
         ),
+        tails=TopicTails(core.engine, core.reader),
         publisher=core.sending,
         producers=producers,
         quotas=core.limits,

@@ -15,6 +15,7 @@ from services.gateway.ws.frames import Codec
 from services.gateway.ws.limits import PING_MS, StreamLimits
 from services.gateway.ws.receipts import GONE
 from services.gateway.ws.subscription import Subscription
+from services.gateway.ws.tail import TailSubscription
 
 # Characters of a client's text that an error repeats.
 ECHOED_MAX = 80
@@ -83,6 +84,10 @@ class Answers:
             **more,
         }
         return self._send(frame, frame_id)
+
+    def skipped(self, tail: TailSubscription) -> Send:
+        """Return the frame that says how many messages a tail has skipped."""
+        return self.state(tail, "skipped", skipped=self._codec.offset(tail.skipped))
 
     def published(self, results: Sequence[object], counts: dict[str, int], frame_id: FrameId) -> Send:
         """Return the frame with the outcome of each message."""

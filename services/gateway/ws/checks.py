@@ -3,7 +3,9 @@
 from collections.abc import Collection
 from typing import NoReturn
 
-from gantry.model.errors import InvalidValueError
+from msgspec import UNSET
+
+from gantry.model.errors import NO_VALUE, InvalidValueError
 from gantry.model.group import ConsumeFromWhere, SubscriptionData
 from gantry.model.names import check_group, check_topic, is_system_group
 from services.gateway.errors import (
@@ -18,7 +20,7 @@ from services.gateway.errors import (
 from services.gateway.schemas.filters import subscription_of
 from services.gateway.schemas.times import parse_time_ms
 from services.gateway.ws import frames
-from services.gateway.ws.limits import StreamLimits
+from services.gateway.ws.limits import DEFAULT_TAIL_RATE, StreamLimits
 from services.gateway.ws.subscription import Subscription
 
 
@@ -30,19 +32,52 @@ def raise_unsupported(field: str, what: str) -> NoReturn:
 def check_supported(frame: frames.Subscribe) -> None:
     """Reject a subscription that asks for features that are not built yet."""
     for field, value, built in (
-        ("/mode", frame.mode, "clustering"),
-        ("/strategy", frame.strategy, "AVG"),
+        ("/mode", frame.mode, ("clustering", "tail")),
+        ("/strategy", frame.strategy, ("AVG",)),
     ):
-        if value != built:
-            raise not_implemented(field, f"{value!r} is not supported yet; {built!r} is")
+        if value not in built:
+            raise not_implemented(field, f"{value!r} is not supported yet; {' or '.join(map(repr, built))} is")
+
+
+def check_group_mode(frame: frames.Subscribe) -> str:
+    """Return the group of a subscription that is no tail. Raises ProblemError (400): a field is missing or not allowed."""
+    if frame.group is UNSET:
+        raise invalid("/group", NO_VALUE, "is missing; only the mode `tail` has no group")
+    if frame.rate_per_s is not None:
+        raise invalid("/rate_per_s", frame.rate_per_s, "is only allowed with the mode `tail`")
+    return frame.group
+
+
+def check_tail_mode(frame: frames.Subscribe, limits: StreamLimits) -> int:
+    """Return the rate of a tail. Raises ProblemError (400): a field is not allowed, or the rate is above the limit."""
+    for field, value, allowed in (
+        ("/group", frame.group, UNSET),
+        ("/order", frame.order, "concurrent"),
+        ("/max_reconsume_times", frame.max_reconsume_times, None),
+    ):
+        if value != allowed:
+            raise invalid(field, value, "is not allowed with the mode `tail`, which has no group")
+    rate_per_s = DEFAULT_TAIL_RATE if frame.rate_per_s is None else frame.rate_per_s
+    if rate_per_s > limits.tail_rate_max:
+        raise invalid("/rate_per_s", rate_per_s, f"is more than {limits.tail_rate_max}")
+    return rate_per_s
+
+
+def group_member(subscription: Subscription) -> Subscription:
+    """Return the subscription of a frame with receipts. Raises ProblemError (409) if it is a tail."""
+    if subscription.is_tail:
+        detail = f"subscription: {subscription.name} is a tail, whose messages are neither acknowledged nor returned"
+        raise ProblemError(CONFLICT, detail, field="/subscription")
+    return subscription
 
 
 def parse_names(frame: frames.Subscribe, version_ms: int) -> SubscriptionData:
     """Return the group's subscription. Raises ProblemError (400, 403) if a name or the filter is not valid."""
-    if is_system_group(frame.group):
-        raise reserved_name("/group", frame.group)
     try:
-        check_group(frame.group)
+        if frame.group is not UNSET:
+            if is_system_group(frame.group):
+                raise reserved_name("/group", frame.group)
+            check_group(frame.group)
         check_topic(frame.topic)
         return subscription_of(frame.filter, frame.topic, version_ms, field="filter")
     except InvalidValueError as error:

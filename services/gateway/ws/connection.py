@@ -32,6 +32,7 @@ from services.gateway.ws.effects import (
     Join,
     JoinRetries,
     Leave,
+    OpenTail,
     Poisoned,
     Produce,
     Publish,
@@ -44,13 +45,16 @@ from services.gateway.ws.inbound import Charge
 from services.gateway.ws.limits import StreamLimits
 from services.gateway.ws.memberships import MembershipTasks
 from services.gateway.ws.outbox import Outbox
-from services.gateway.ws.ports import Consumers, FrameReading, KnownCallers, Publisher
+from services.gateway.ws.ports import Consumers, FrameReading, KnownCallers, Publisher, Puller, TailSource
 from services.gateway.ws.producers import StreamProducers
 from services.gateway.ws.producing import Done
 from services.gateway.ws.publishing import PublishTasks
 from services.gateway.ws.pulling import PullTasks
 from services.gateway.ws.returning import ReturnTasks
 from services.gateway.ws.session import Session
+from services.gateway.ws.subscription import Subscription
+from services.gateway.ws.tail import TailSubscription
+from services.gateway.ws.tailing import TailTasks
 
 log = logger("gateway.ws")
 
@@ -87,6 +91,7 @@ class StreamConnection:
         send: Callable[[Event], Awaitable[None]],
         abort: Callable[[], None],
         consumers: Consumers,
+        tails: TailSource,
         publisher: Publisher,
         producers: StreamProducers,
         callers: KnownCallers,
@@ -110,22 +115,21 @@ class StreamConnection:
         self._callers = callers
         self._credential = credential
         self._limits = limits
-        self._metrics = metrics
-        self._reading = reading
-        self._clock = clock
+        self._metrics, self._reading, self._clock = metrics, reading, clock
         self._tasks = TaskSet(f"stream.{session.name}", self._task_failed)
         count = functools.partial(unsent.change, key_id)
         self._outbox = Outbox(
             self._write, taken=taken, count=count, monotonic_ms=clock.monotonic_ms, on_room=self._has_room
         )
         self._memberships = MembershipTasks(session, self._tasks, consumers, apply=self._apply, rng=rng)
+        self._tails = TailTasks(session, self._tasks, tails, apply=self._apply, clock=clock, rng=rng)
         self._committing = self._memberships.committing
         self._returning = ReturnTasks(session, self._tasks, self._memberships, apply=self._apply, metrics=metrics)
         self._pulling = PullTasks(
             session,
             self._tasks,
             apply=self._apply,
-            membership_of=self._memberships.of,
+            puller_of=self._puller_of,
             waiting=waiting,
             turn=turn,
             key_id=key_id,
@@ -133,6 +137,7 @@ class StreamConnection:
             rng=rng,
         )
         self._memberships.use(self._pulling)
+        self._tails.use(self._pulling)
         self._publishing = PublishTasks(
             session,
             self._tasks,
@@ -197,7 +202,10 @@ class StreamConnection:
             self._pulling.wake(effect)
         elif isinstance(effect, (Join, JoinRetries)):
             self._memberships.begin(effect)
+        elif isinstance(effect, OpenTail):
+            self._tails.begin(effect)
         elif isinstance(effect, Leave):
+            self._tails.stop(effect.subscription)
             self._pulling.stop_all(effect.subscription)
             self._memberships.begin(effect)
         elif isinstance(effect, Return):
@@ -212,6 +220,11 @@ class StreamConnection:
             self.close_code, self._close_reason = effect.code, effect.reason
             if self._reader is not None:
                 self._reader.cancel()
+
+    async def _puller_of(self, subscription: Subscription, topic: str) -> Puller:
+        if isinstance(subscription, TailSubscription):
+            return self._tails.puller_of(subscription)
+        return await self._memberships.of(subscription, topic)
 
     def _has_room(self) -> None:
         self._apply(self.session.unblock(now_ms=self._clock.monotonic_ms()))
@@ -332,8 +345,9 @@ class StreamConnection:
             self._is_over = True
             # These objects hold callbacks to this one; the cycles would otherwise wait for the garbage collector.
             self._memberships.end()
+            self._tails.end()
             del self._outbox, self._pulling, self._publishing, self._committing, self._tasks, self._reader
-            del self._memberships, self._returning
+            del self._memberships, self._returning, self._tails
 
     def _task_failed(self, error: BaseException) -> None:
         log.error("a task of a stream failed", session=self.session.name, error=repr(error), exc_info=error)

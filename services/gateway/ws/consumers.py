@@ -153,14 +153,7 @@ class GroupMembership:
         if found.reset_epoch is not None:
             self._member.reset(queue, found.next_offset, found.reset_epoch)
             return Pulled(b"", found.next_offset, is_reset=True)
-        if found.status is PullStatus.FOUND:
-            whole = found.body.obj
-            data = whole if type(whole) is bytes and len(whole) == found.body.nbytes else bytes(found.body)
-            return Pulled(data, found.next_offset, is_behind=found.next_offset < found.max_offset)
-        is_moved = found.status is PullStatus.OFFSET_ILLEGAL
-        # A broker that found no match may not have searched all messages.
-        is_behind = found.status is PullStatus.NO_MATCHED_MSG and found.next_offset < found.max_offset
-        return Pulled(b"", found.next_offset, is_moved=is_moved, is_behind=is_behind)
+        return pulled_of(found)
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
         """Commit the group's offset. Raises ClientError."""
@@ -211,6 +204,18 @@ class GroupMembership:
             await self._member.close()
         except ClientError:
             return
+
+
+def pulled_of(found: PullResult) -> Pulled:
+    """Return the result of a pull as streams take it."""
+    if found.status is PullStatus.FOUND:
+        whole = found.body.obj
+        data = whole if type(whole) is bytes and len(whole) == found.body.nbytes else bytes(found.body)
+        return Pulled(data, found.next_offset, is_behind=found.next_offset < found.max_offset)
+    is_moved = found.status is PullStatus.OFFSET_ILLEGAL
+    # A broker that found no match may not have searched all messages.
+    is_behind = found.status is PullStatus.NO_MATCHED_MSG and found.next_offset < found.max_offset
+    return Pulled(b"", found.next_offset, is_moved=is_moved, is_behind=is_behind)
 
 
 def _read_some(found: PullResult, wanted: Collection[int]) -> tuple[list[StoredMessage], int | None]:

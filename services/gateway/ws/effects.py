@@ -1,6 +1,7 @@
 """The effects that a session asks of the connection, and the close codes.
 
 Send            one frame
+OpenTail        follow the queues of a topic without a group
 Join, Leave     become, or cease to be, a consumer of (group, topic)
 JoinRetries     become a consumer of the group's retry topic, too
 Return          send messages back to their brokers
@@ -23,6 +24,7 @@ from gantry.model.group import ConsumeFromWhere
 from gantry.model.message import MessageQueue
 from services.gateway.ws.feed import Feed
 from services.gateway.ws.subscription import Subscription
+from services.gateway.ws.tail import TailSubscription
 
 INTERNAL_ERROR: Final = 1011
 SERVICE_RESTART: Final = 1012
@@ -52,6 +54,16 @@ class Join:
     start: ConsumeFromWhere
     start_at_ms: int | None
     may_make: bool
+    frame_id: FrameId
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTail:
+    """Follow the queues of a topic; `start` and `start_at_ms` say where their first messages are."""
+
+    subscription: TailSubscription
+    start: ConsumeFromWhere
+    start_at_ms: int | None
     frame_id: FrameId
 
 
@@ -155,7 +167,7 @@ class Close:
     reason: str
 
 
-Effect = Send | Join | JoinRetries | Leave | Return | Poisoned | Produce | Publish | Wake | WakeFeed | Close
+Effect = Send | Join | OpenTail | JoinRetries | Leave | Return | Poisoned | Produce | Publish | Wake | WakeFeed | Close
 
 
 class Rights(Protocol):
@@ -171,4 +183,8 @@ class Rights(Protocol):
 
     def require_consume(self, topic: str, group: str) -> None:
         """Raise unless the caller may consume the topic for the group."""
+        ...
+
+    def require_read(self, topic: str) -> None:
+        """Raise unless the caller may read the topic's messages."""
         ...

@@ -29,7 +29,7 @@ from services.gateway.ws.inbound import Inbound
 from services.gateway.ws.limits import StreamLimits
 from services.gateway.ws.messagecodings import JsonMessageWriter, MsgpackMessageWriter
 from services.gateway.ws.messagewriter import MessageWriter, PropertyCache
-from services.gateway.ws.ports import Consumers, Publisher
+from services.gateway.ws.ports import Consumers, Publisher, TailSource
 from services.gateway.ws.producers import StreamProducers
 from services.gateway.ws.session import Session
 
@@ -53,6 +53,7 @@ class StreamEndpoint:
         callers: Callers,
         tickets: Tickets,
         consumers: Consumers,
+        tails: TailSource,
         publisher: Publisher,
         producers: StreamProducers,
         quotas: Limits,
@@ -65,6 +66,7 @@ class StreamEndpoint:
         self._callers = callers
         self._tickets = tickets
         self._consumers = consumers
+        self._tails = tails
         self._publisher = publisher
         self._producers = producers
         self._metrics = metrics
@@ -156,6 +158,7 @@ class StreamEndpoint:
             send=send_in_turn,
             abort=lambda: opening.abort(scope),
             consumers=self._consumers,
+            tails=self._tails,
             publisher=self._publisher,
             producers=self._producers,
             callers=self._callers,

@@ -1,12 +1,29 @@
 """One queue that is assigned to a stream: its next pull, its held records, and its messages in flight. Pure."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from gantry.model.message import MessageQueue
 from services.gateway.ws.inflight import Batch, Window, WindowRelease
 from services.gateway.ws.messagewriter import QueueFacts
+
+
+class Trace(Protocol):
+    """Notes deliveries (tracing.py)."""
+
+    def sent(self, queue: MessageQueue, data: bytes | memoryview, offsets: Collection[int], first: int) -> None:
+        """Note that the records of these offsets were sent in a frame whose receipt begins with `first`."""
+        ...
+
+    def settled(self, queue: MessageQueue, first: int, last: int | None, *, is_success: bool) -> None:
+        """Note the end of one delivery, or with `last` of all that are left in a frame."""
+        ...
+
+    def forget(self, queue: MessageQueue) -> None:
+        """Forget the deliveries of a queue."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

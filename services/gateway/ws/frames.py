@@ -59,12 +59,12 @@ class Credit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Subscribe(ClientFrame, frozen=True, tag="subscribe", rename={"start": "from"}):
-    """Makes the connection a consumer instance of the group."""
+    """Makes the connection a consumer instance of the group, or shows a topic (`tail`, without a group)."""
 
-    group: Name
     topic: Name
+    group: Name | UnsetType = UNSET
     filter: Filter = "*"
-    mode: Literal["clustering", "broadcasting"] = "clustering"
+    mode: Literal["clustering", "broadcasting", "tail"] = "clustering"
     order: Literal["concurrent", "orderly"] = "concurrent"
     strategy: Literal["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH", "MACHINE_ROOM", "MACHINE_ROOM_NEARBY", "CONFIG"] = (
         "AVG"
@@ -73,6 +73,7 @@ class Subscribe(ClientFrame, frozen=True, tag="subscribe", rename={"start": "fro
     credit: Credit = Credit()
     batch: Annotated[int, Meta(ge=1)] = DEFAULT_BATCH
     max_reconsume_times: Annotated[int, Meta(ge=0, le=FAILURES_MAX)] | None = None
+    rate_per_s: Annotated[int, Meta(ge=1)] | None = None
 
 
 class _SubscriptionFrame(ClientFrame, frozen=True):

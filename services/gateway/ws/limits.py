@@ -23,6 +23,8 @@ class StreamLimits:
     publish_answers_bytes_max: int = 2 * MIB
     subscriptions_max: int = 32
     batch_max: int = 1_000
+    # JSON of 10,000 small messages takes about 60 ms of the loop, in pieces.
+    tail_rate_max: int = 10_000
     credit_messages_max: int = 100_000
     credit_bytes_max: int = 256 * MIB
     receipts_max: int = 10_000
@@ -45,3 +47,4 @@ class StreamLimits:
 DEFAULT_CREDIT_MESSAGES = 2_000
 DEFAULT_CREDIT_BYTES = 16 * MIB
 DEFAULT_BATCH = 32
+DEFAULT_TAIL_RATE = 1_000

@@ -167,7 +167,7 @@ class Returns:
 
 def assign_retries(subscriptions: Iterable[Subscription], group: str) -> list[Effect]:
     """Give the retry topic of a group to the first subscription of the group, unless one has it."""
-    of_group = [each for each in subscriptions if each.group == group and each.is_open]
+    of_group = [each for each in subscriptions if each.group == group and each.is_open and not each.is_tail]
     if not of_group or any(each.has_retries for each in of_group):
         return []
     of_group[0].has_retries = True

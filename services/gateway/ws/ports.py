@@ -12,7 +12,7 @@ from services.gateway.errors import ProblemError
 from services.gateway.schemas.outgoing import Item
 from services.gateway.turns import Turn
 from services.gateway.usecases.sending.results import BatchReport
-from services.gateway.ws.subscription import Trace
+from services.gateway.ws.feed import Trace
 
 OnReset = Callable[[MessageQueue, int], None]
 """Receives a queue whose offset was reset, and the offset to go on at."""
@@ -49,10 +49,8 @@ class Pulled:
     is_behind: bool = False
 
 
-class Membership(Protocol):
-    """A connection's membership in a group, for one topic."""
-
-    consume_timeout_ms: int
+class Puller(Protocol):
+    """Pulls the messages of a subscription."""
 
     async def pull(self, queue: MessageQueue, offset: int, *, messages_max: int, bytes_max: int, waits: bool) -> Pulled:
         """Pull messages, and wait a while for them if `waits`.
@@ -61,6 +59,12 @@ class Membership(Protocol):
         ClientError.
         """
         ...
+
+
+class Membership(Puller, Protocol):
+    """A connection's membership in a group, for one topic."""
+
+    consume_timeout_ms: int
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
         """Commit the group's offset. Raises ClientError."""
@@ -81,6 +85,43 @@ class Membership(Protocol):
 
     async def leave(self) -> None:
         """Give all queues back."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TailPull:
+    """The result of a pull of a tail, and the end of its queue at that moment."""
+
+    found: Pulled
+    end: int
+
+
+class TailSource(Protocol):
+    """Reads topics for tails."""
+
+    async def queues(self, topic: str, *, refresh: bool) -> Sequence[MessageQueue]:
+        """Return the readable queues of a topic; with `refresh`, as the name servers know them now.
+
+        Raises:
+            ProblemError: 404: the topic does not exist; 503: it can't be reached.
+        """
+        ...
+
+    async def start_of(self, queue: MessageQueue, start: ConsumeFromWhere, start_at_ms: int | None) -> int:
+        """Return the offset at which a tail begins. Raises ClientError."""
+        ...
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        wanted: SubscriptionData,
+        *,
+        messages_max: int,
+        bytes_max: int,
+        waits: bool,
+    ) -> TailPull:
+        """Pull messages as `Puller.pull` does. Raises ClientError."""
         ...
 
 

@@ -21,7 +21,7 @@ from services.gateway.turns import Turn
 from services.gateway.ws.delivery import DELIVERED_BYTES_MAX
 from services.gateway.ws.effects import Effect, Wake, WakeFeed
 from services.gateway.ws.feed import Feed, PullOrder
-from services.gateway.ws.ports import Membership, Pulled
+from services.gateway.ws.ports import Pulled, Puller
 from services.gateway.ws.session import Session
 from services.gateway.ws.subscription import Subscription
 
@@ -45,7 +45,7 @@ class PullTasks:
         tasks: TaskSet,
         *,
         apply: Callable[[Iterable[Effect]], None],
-        membership_of: Callable[[Subscription, str], Awaitable[Membership]],
+        puller_of: Callable[[Subscription, str], Awaitable[Puller]],
         waiting: Quota,
         turn: Turn,
         key_id: str,
@@ -55,7 +55,7 @@ class PullTasks:
         self._session = session
         self._tasks = tasks
         self._apply = apply
-        self._membership_of = membership_of
+        self._puller_of = puller_of
         self._waiting = waiting
         self._turn = turn
         self._key_id = key_id
@@ -97,7 +97,7 @@ class PullTasks:
 
     async def _pull_all(self, subscription: Subscription, feed: Feed, wake: asyncio.Event) -> None:
         session = self._session
-        membership = await self._membership_of(subscription, feed.queue.topic)
+        puller = await self._puller_of(subscription, feed.queue.topic)
         failures = 0
         while not feed.is_dropped:
             wake.clear()
@@ -109,7 +109,7 @@ class PullTasks:
                 continue
             waits = order.waits and self._may_wait()
             try:
-                found = await self._pull(membership, feed, order, waits=waits)
+                found = await self._pull(puller, feed, order, waits=waits)
             except ClientError as error:
                 if failures == 0:
                     log.info("pull failed", session=session.name, queue=str(feed.queue), error=str(error))
@@ -127,10 +127,10 @@ class PullTasks:
             if order.waits and not waits and is_empty:
                 await asyncio.sleep(self._rng.jitter_ms(LOOK_AGAIN_MS) / 1_000)
 
-    async def _pull(self, membership: Membership, feed: Feed, order: PullOrder, *, waits: bool) -> Pulled:
+    async def _pull(self, puller: Puller, feed: Feed, order: PullOrder, *, waits: bool) -> Pulled:
         has_failed = False
         try:
-            found = await membership.pull(
+            found = await puller.pull(
                 order.queue, order.offset, messages_max=order.messages_max, bytes_max=order.bytes_max, waits=waits
             )
             if found.data:

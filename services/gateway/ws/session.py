@@ -5,7 +5,7 @@ are to be carried out. Feeds ask for their pulls (`next_pull`) and hand in the r
 no effect of its own.
 
     input                                       output
-    subscribe                                   Join; later `joined` → subscribed, or `join_failed` → error
+    subscribe                                   Join or OpenTail; later `joined` → subscribed, or `join_failed` → error
     assigned (from the group, at every change)  the frame, held messages, Wake
     pulled                                      messages within the credit
     ack, credit, resume, unblock                held messages, Wake
@@ -27,7 +27,7 @@ from services.gateway.errors import CONFLICT, NOT_FOUND, NOT_STORED, TOO_LARGE, 
 from services.gateway.ws import frames
 from services.gateway.ws.acking import AckProgress
 from services.gateway.ws.answers import Answers
-from services.gateway.ws.checks import raise_unsupported
+from services.gateway.ws.checks import group_member, raise_unsupported
 from services.gateway.ws.delivery import Delivery, SharedBytes
 from services.gateway.ws.effects import (
     LIMIT,
@@ -42,6 +42,7 @@ from services.gateway.ws.effects import (
     Wake,
 )
 from services.gateway.ws.feed import Damage, Feed, PullOrder
+from services.gateway.ws.flowcontrol import control
 from services.gateway.ws.frames import Codec, RefusedFrameError, UnreadableFrameError
 from services.gateway.ws.limits import StreamLimits
 from services.gateway.ws.messagewriter import MessageWriter, PropertyCache
@@ -50,6 +51,7 @@ from services.gateway.ws.producing import TransactionChecks
 from services.gateway.ws.publishes import PendingPublishes
 from services.gateway.ws.subscribing import Subscribing
 from services.gateway.ws.subscription import Subscription
+from services.gateway.ws.ticking import tick
 
 
 class Session:
@@ -176,6 +178,13 @@ class Session:
         heirs = assign_retries(self.subscriptions.values(), subscription.group)
         return [] if self.is_closed else [error, *heirs]
 
+    def expelled(self, subscription: Subscription, problem: ProblemError) -> list[Effect]:
+        """End a subscription that can't go on, because its topic is gone."""
+        if self.is_closed or subscription.name not in self.subscriptions:
+            return []
+        error = self._answers.error(problem, subscription=subscription.name)
+        return [error, *self._remove(subscription, UNSET)]
+
     def assigned(
         self, subscription: Subscription, added: Iterable[tuple[MessageQueue, int]], removed: Iterable[MessageQueue]
     ) -> list[Effect]:
@@ -268,15 +277,18 @@ class Session:
         return [] if self.is_closed else self.delivery.unblock(now_ms=now_ms)
 
     def tick(self, *, overdue_before_ms: Callable[[Subscription], int], now_ms: int) -> list[Effect]:
-        """Find messages that are to be delivered again; `overdue_before_ms` returns the limit of a group."""
-        effects: list[Effect] = []
-        for subscription in self.subscriptions.values():
-            sent_until_ms = overdue_before_ms(subscription)
-            if not subscription.is_orderly:
-                effects += self._returns.overdue(subscription, sent_until_ms=sent_until_ms, now_ms=now_ms)
-            elif subscription.mark_overdue(sent_until_ms=sent_until_ms, now_ms=now_ms):
-                effects.append(Wake(subscription))
-        return effects
+        """Do what is due about once a second; `overdue_before_ms` returns the limit of a group."""
+        self._now_ms = now_ms
+        if self.is_closed:
+            return []
+        return tick(
+            self.subscriptions.values(),
+            self.delivery,
+            self._returns,
+            self._answers,
+            overdue_before_ms=overdue_before_ms,
+            now_ms=now_ms,
+        )
 
     def commits(self) -> list[tuple[Subscription, Feed, int]]:
         """Return the offsets that are not committed yet."""
@@ -314,7 +326,7 @@ class Session:
         return self.checks.hello(frame)
 
     def _ack(self, frame: frames.Ack) -> list[Effect]:
-        subscription = self._find(frame.subscription)
+        subscription = group_member(self._find(frame.subscription))
         if len(frame.receipts) > self._limits.receipts_max:
             detail = f"receipts: {len(frame.receipts)} exceed the limit of {self._limits.receipts_max}"
             raise ProblemError(TOO_LARGE, detail, field="/receipts")
@@ -322,37 +334,25 @@ class Session:
         return self.continue_ack()
 
     def _nack(self, frame: frames.Nack) -> list[Effect]:
-        return self._returns.nack(self._find(frame.subscription), frame, now_ms=self._now_ms)
+        return self._returns.nack(group_member(self._find(frame.subscription)), frame, now_ms=self._now_ms)
 
-    def _add_credit(self, frame: frames.AddCredit) -> list[Effect]:
+    def _control(self, frame: frames.AddCredit | frames.Pause | frames.Resume) -> list[Effect]:
         subscription = self._find(frame.subscription)
-        subscription.add_credit(
-            frame.messages,
-            frame.bytes,
-            messages_max=self._limits.credit_messages_max,
-            bytes_max=self._limits.credit_bytes_max,
-        )
-        return self._flow(subscription, [self._answers.state(subscription, "credit", frame.id)])
-
-    def _pause(self, frame: frames.Pause) -> list[Effect]:
-        subscription = self._find(frame.subscription)
-        subscription.is_paused = True
-        return [self._answers.state(subscription, "paused", frame.id)]
-
-    def _resume(self, frame: frames.Resume) -> list[Effect]:
-        subscription = self._find(frame.subscription)
-        subscription.is_paused = False
-        return self._flow(subscription, [self._answers.state(subscription, "resumed", frame.id)])
+        reason = control(subscription, frame, self._limits)
+        told: list[Effect] = [self._answers.state(subscription, reason, frame.id)]
+        return told if subscription.is_paused else self._flow(subscription, told)
 
     def _unsubscribe(self, frame: frames.Unsubscribe) -> list[Effect]:
-        subscription = self._find(frame.subscription)
+        return self._remove(self._find(frame.subscription), frame.id)
+
+    def _remove(self, subscription: Subscription, frame_id: FrameId) -> list[Effect]:
         commits = [(feed.queue, offset) for feed, offset in subscription.commits()]
         for queue in list(subscription.feeds):
             subscription.drop_feed(queue)
         del self.subscriptions[subscription.name]
         self._pushed += subscription.take_sent()
         heirs = assign_retries(self.subscriptions.values(), subscription.group)
-        return [self._answers.state(subscription, "unsubscribed", frame.id), Leave(subscription, commits), *heirs]
+        return [self._answers.state(subscription, "unsubscribed", frame_id), Leave(subscription, commits), *heirs]
 
     def _next_token(self) -> str:
         self._feed_number += 1
@@ -389,9 +389,9 @@ class Session:
         frames.Subscribe: lambda self, frame: [self._subscribing.subscribe(frame)],
         frames.Ack: _ack,
         frames.Nack: _nack,
-        frames.AddCredit: _add_credit,
-        frames.Pause: _pause,
-        frames.Resume: _resume,
+        frames.AddCredit: _control,
+        frames.Pause: _control,
+        frames.Resume: _control,
         frames.Unsubscribe: _unsubscribe,
         frames.Publish: lambda self, frame: [self.publishes.admit(frame, frame_bytes=self._frame_bytes)],
         frames.CheckResult: lambda self, frame: self.checks.answer(frame),

@@ -18,14 +18,14 @@ Pure.
 
 from array import array
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Final, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar, Final
 
 from gantry.model.group import SubscriptionData
 from gantry.model.message import MessageQueue
-from services.gateway.ws.feed import Damage, Feed, HeldRecords, PullOrder
+from services.gateway.ws.feed import Damage, Feed, HeldRecords, PullOrder, Trace
 from services.gateway.ws.inflight import NOTHING, WindowRelease, compact
-from services.gateway.ws.messagewriter import MessageWriter, PropertyCache, QueueFacts, write_messages
+from services.gateway.ws.messagewriter import MessageWriter, PropertyCache, QueueFacts, WrittenMessages, write_messages
 from services.gateway.ws.receipts import GONE, INVALID, parse_receipt
 
 # Limit of records in one frame, unless its first message is larger: messages for a slow client wait as whole frames.
@@ -37,26 +37,11 @@ RESEND_BYTES: Final = 64 * 1024
 PULL_MESSAGES: Final = 256
 
 
-class Trace(Protocol):
-    """Notes deliveries (tracing.py)."""
-
-    def sent(self, queue: MessageQueue, data: bytes | memoryview, offsets: Collection[int], first: int) -> None:
-        """Note that the records of these offsets were sent in a frame whose receipt begins with `first`."""
-        ...
-
-    def settled(self, queue: MessageQueue, first: int, last: int | None, *, is_success: bool) -> None:
-        """Note the end of one delivery, or with `last` of all that are left in a frame."""
-        ...
-
-    def forget(self, queue: MessageQueue) -> None:
-        """Forget the deliveries of a queue."""
-        ...
-
-
 class Subscription:
     """A (group, topic) of a connection.
 
     Attributes:
+        is_tail: Whether it shows a topic without a group (tail.py).
         is_orderly: Whether each queue has one batch in flight at most.
         failures_max: Number of retries of a message before it becomes a dead letter; None: that of the group, or no
             limit for an orderly subscription.
@@ -71,6 +56,8 @@ class Subscription:
         credit_bytes: Bytes that may be sent now; negative after a message that was larger than the rest.
         trace: Notes deliveries for trace data; None if that is off.
     """
+
+    is_tail: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -345,6 +332,18 @@ class Subscription:
         """Return whether messages of the feed may be sent for the first time."""
         return not feed.is_draining and not (self.is_orderly and feed.window.messages)
 
+    @property
+    def _sendable(self) -> int:
+        """Return the number of messages that may be sent now."""
+        return self.credit_messages
+
+    def _count(self, feed: Feed, taken: WrittenMessages, now_ms: int) -> None:
+        """Count messages that are sent for the first time."""
+        feed.window.add(compact(taken.offsets), array("I", taken.sizes), now_ms=now_ms)
+        self._sent += len(taken.offsets)
+        self.credit_messages -= len(taken.offsets)
+        self.credit_bytes -= sum(taken.sizes)
+
     def _facts(self, token: str, queue: MessageQueue) -> QueueFacts:
         return self._writer.queue_facts(
             queue.topic,
@@ -372,7 +371,7 @@ class Subscription:
             held.data,
             at=held.at,
             offset=held.offset,
-            messages_max=min(self.batch, self.credit_messages),
+            messages_max=min(self.batch, self._sendable),
             bytes_max=min(self.credit_bytes, FRAME_BYTES),
         )
         held.at, held.offset = taken.at, taken.next_offset
@@ -381,10 +380,7 @@ class Subscription:
         window = feed.window
         offsets = taken.offsets
         if offsets:
-            window.add(compact(offsets), array("I", taken.sizes), now_ms=now_ms)
-            self._sent += len(offsets)
-            self.credit_messages -= len(offsets)
-            self.credit_bytes -= sum(taken.sizes)
+            self._count(feed, taken, now_ms)
             if self.trace is not None:
                 self.trace.sent(feed.queue, memoryview(data)[begin : taken.at], offsets, offsets[0])
         if taken.is_cut:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from gantry.client.errors import ClientError, ConnectionFailedError, RequestTimeoutError
+from gantry.model.group import ConsumeFromWhere
 from gantry.model.message import MessageQueue
 from gantry.model.names import is_retry_topic
 from gantry.runtime.rng import Rng
@@ -25,7 +26,7 @@ from services.gateway.ws.endpoint import StreamEndpoint
 from services.gateway.ws.inbound import Charge
 from services.gateway.ws.limits import StreamLimits
 from services.gateway.ws.opening import UnreportedReading
-from services.gateway.ws.ports import OnChange, OnReset, Pulled
+from services.gateway.ws.ports import OnChange, OnReset, Pulled, TailPull
 from services.gateway.ws.producers import StreamProducers
 from tests.support.callers import callers_of
 from tests.support.pulledrecords import pulled
@@ -125,6 +126,39 @@ class FakeConsumers:
         return member
 
 
+class FakeTails:
+    """Topics whose queues hold some messages; pulls past the end wait. The topic NONE does not exist."""
+
+    def __init__(self) -> None:
+        self.ends: dict[MessageQueue, int] = {MessageQueue("T", "broker-a", 0): 10}
+        self.is_deleted = False
+        self.failing: set[str] = set()
+
+    async def queues(self, topic: str, *, refresh: bool) -> list[MessageQueue]:
+        if topic == "NONE" or self.is_deleted:
+            raise ProblemError(UNKNOWN_TOPIC, f"topic: {topic!r} does not exist", field="topic")
+        return list(self.ends)
+
+    async def start_of(self, queue: MessageQueue, start: ConsumeFromWhere, start_at_ms: int | None) -> int:
+        if queue.broker_name in self.failing:
+            raise ConnectionFailedError(queue.broker_name, "refused", sent=False)
+        return self.ends[queue] if start is ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET else 0
+
+    async def pull(
+        self, queue: MessageQueue, offset: int, wanted: Any, *, messages_max: int, bytes_max: int, waits: bool
+    ) -> TailPull:
+        for _ in range(1_500 if waits else 0):
+            if offset < self.ends[queue]:
+                break
+            await asyncio.sleep(0.01)
+        end = self.ends[queue]
+        if offset >= end:
+            return TailPull(Pulled(b"", offset), end)
+        to = min(offset + messages_max, end)
+        data = pulled(range(offset, to), queue_id=queue.queue_id)
+        return TailPull(Pulled(data, to, is_behind=to < end), end)
+
+
 class FakePublisher:
     """Stores every message slowly, except those of topic FULL."""
 
@@ -163,12 +197,14 @@ class Service:
         self.tickets = Tickets(callers_of(self.keys, clock), self.quotas.tickets, clock=clock)
         self.metrics = GatewayMetrics()
         self.consumers = FakeConsumers(messages=messages, queues=queues)
+        self.tails = FakeTails()
         self.publisher = FakePublisher()
         self.producers = StreamProducers()
         self.endpoint = StreamEndpoint(
             callers=callers_of(self.keys, clock),
             tickets=self.tickets,
             consumers=self.consumers,
+            tails=self.tails,
             publisher=self.publisher,
             producers=self.producers,
             metrics=self.metrics,

@@ -11,7 +11,7 @@ import msgspec
 from gantry.model.message import MessageQueue
 from services.gateway.errors import FORBIDDEN, ProblemError
 from services.gateway.ws.delivery import SharedBytes
-from services.gateway.ws.effects import Effect, Join, Send
+from services.gateway.ws.effects import Effect, Join, OpenTail, Send
 from services.gateway.ws.feed import Feed, PullOrder
 from services.gateway.ws.frames import JsonCodec
 from services.gateway.ws.limits import StreamLimits
@@ -19,6 +19,7 @@ from services.gateway.ws.messagecodings import JsonMessageWriter
 from services.gateway.ws.messagewriter import PropertyCache
 from services.gateway.ws.session import Session
 from services.gateway.ws.subscription import Subscription
+from services.gateway.ws.tail import TailSubscription
 
 SCHEMAS = Path(__file__).resolve().parents[5] / "openapi" / "websocket-schemas"
 BASE = "https://gantry.dev/schemas/websocket/"
@@ -50,6 +51,9 @@ class SomeRights:
     def require_consume(self, topic: str, group: str) -> None:
         self._require(topic)
         self._require(group)
+
+    def require_read(self, topic: str) -> None:
+        self._require(topic)
 
     def _require(self, name: str) -> None:
         if name.startswith("secret"):
@@ -104,6 +108,18 @@ class Stream:
         self.take(self.session.assigned(join.subscription, (queues or {}).items(), ()))
         self.effects.clear()
         return join.subscription
+
+    def tail(self, queues: Mapping[MessageQueue, int] | None = None, **fields: Any) -> TailSubscription:
+        """Subscribe to the tail of a topic and get its queues."""
+        assert self.say(type="subscribe", mode="tail", topic="T", **fields) == []
+        opened = self.effects.pop()
+        assert isinstance(opened, OpenTail)
+        self.take(self.session.joined(opened.subscription, opened.frame_id))
+        for each in queues or {}:
+            opened.subscription.follow_live(each)
+        self.take(self.session.assigned(opened.subscription, (queues or {}).items(), ()))
+        self.effects.clear()
+        return opened.subscription
 
     def order(self, subscription: Subscription, feed: Feed) -> PullOrder:
         """Return the feed's next pull."""
