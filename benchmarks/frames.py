@@ -2,6 +2,7 @@
 
 import json
 import struct
+import time
 from collections.abc import Mapping
 
 from gantry.model.batch import encode_batch
@@ -11,6 +12,7 @@ from gantry.remoting.codes import RequestCode
 BODY = bytes(range(32, 96)) * 16
 assert len(BODY) == 1024
 PRODUCERS = "PID_bench"
+_BORN_AT_MS = 1_795_255_510_791
 _WORDS = struct.Struct(">II")
 
 
@@ -21,10 +23,12 @@ def frame(code: int, ext_fields: dict[str, str], opaque: int, body: bytes = b"")
     return _WORDS.pack(4 + len(header) + len(body), len(header)) + header + body
 
 
-def _send_fields(topic: str, queue_id: int, properties: str, *, batch: bool, sys_flag: int = 0) -> dict[str, str]:
+def _send_fields(
+    topic: str, queue_id: int, properties: str, *, batch: bool, sys_flag: int = 0, born_at_ms: int = _BORN_AT_MS
+) -> dict[str, str]:
     return {
         "a": PRODUCERS, "b": topic, "c": "TBW102", "d": "4", "e": str(queue_id), "f": str(sys_flag),
-        "g": "1795255510791", "h": "0", "i": properties, "j": "0", "k": "false", "m": "true" if batch else "false",
+        "g": str(born_at_ms), "h": "0", "i": properties, "j": "0", "k": "false", "m": "true" if batch else "false",
     }  # fmt: skip
 
 
@@ -36,6 +40,7 @@ def send_frame(
     queue_id: int | None = None,
     more: str = "",
     sys_flag: int = 0,
+    born_at_ms: int = _BORN_AT_MS,
     body: bytes = BODY,
 ) -> bytes:
     """Return a SEND_MESSAGE_V2 of one message with a unique key, to `queue_id` or else to the queues in turn.
@@ -44,13 +49,14 @@ def send_frame(
     """
     properties = f"UNIQ_KEY\x01{number:032X}\x02WAIT\x01true\x02TAGS\x01TagA\x02{more}"
     queue_id = number % queues if queue_id is None else queue_id
-    fields = _send_fields(topic, queue_id, properties, batch=False, sys_flag=sys_flag)
+    fields = _send_fields(topic, queue_id, properties, batch=False, sys_flag=sys_flag, born_at_ms=born_at_ms)
     return frame(RequestCode.SEND_MESSAGE_V2, fields, number, body)
 
 
 def half_frame(topic: str, number: int) -> bytes:
-    """Return the send of a half message."""
-    return send_frame(topic, number, more=f"TRAN_MSG\x01true\x02PGROUP\x01{PRODUCERS}\x02", sys_flag=4)
+    """Return the send of a half message. It is born now, because the broker gives up on an old one."""
+    more, now_ms = f"TRAN_MSG\x01true\x02PGROUP\x01{PRODUCERS}\x02", int(time.time() * 1000)
+    return send_frame(topic, number, more=more, sys_flag=4, born_at_ms=now_ms)
 
 
 def commit_frame(number: int, half: Mapping[str, str]) -> bytes:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from gantry.model.errors import InvalidMessageError
 from gantry.model.message import encode_properties
 from gantry.model.propertyname import PropertyName
+from gantry.remoting.headers.send import SendMessageHeader
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import PutResult, PutStatus
 
@@ -77,8 +78,17 @@ class TopicNeededError(Exception):
         self.make = make
 
 
-QuickPlace = tuple[str, int, bytes]
-"""Topic and queue in which a message is stored, and encoded properties that are added at the end of its own."""
+QuickStored = Callable[
+    [SendMessageHeader, int, bytes, tuple[bytes, str | None, str | None, str], bytes, int, int, int], None
+]
+"""Takes note of a message that a quick hook has placed, when it is appended.
+
+It takes the header of the send, the queue that was chosen for the message, the body, the stored properties with tag,
+keys and unique key, the packed address of the producer, the sysFlag, the physical offset and the queue offset.
+"""
+QuickPlace = tuple[str, int, bytes, QuickStored | None]
+"""Topic and queue in which a message is stored, encoded properties that are added at the end of its own, and a call
+when it is appended, or None."""
 QuickHook = Callable[[str, int, str, str, str], QuickPlace | None]
 """Does for one property what all send hooks together do, if nothing else about the message is special.
 

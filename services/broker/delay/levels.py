@@ -98,7 +98,7 @@ def find_place(topic: str, queue_id: int, level: str, levels_count: int) -> Quic
     number = _LEVELS.get(level, 0)
     if not 0 < number <= levels_count:
         return None
-    return SCHEDULE_TOPIC, number - 1, f"REAL_TOPIC\x01{topic}\x02REAL_QID\x01{queue_id}\x02".encode()
+    return SCHEDULE_TOPIC, number - 1, f"REAL_TOPIC\x01{topic}\x02REAL_QID\x01{queue_id}\x02".encode(), None
 
 
 def due_units(data: bytes, now_ms: int, latest_ms: int) -> DueUnits:

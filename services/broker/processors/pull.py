@@ -51,6 +51,8 @@ PULL_BYTES_MAX: Final = FRAME_BYTES_MAX - 1024 * 1024
 # Largest value of `gantryMaxMsgNums` that counts. It does not change the limit by bytes, which most pulls reach first.
 WIDE_MESSAGES_MAX: Final = 1024
 _MASTER_ID = 0
+# A plain number: each operation of IntFlag calls functions, and a pull makes two.
+_READ = int(Perm.READ)
 
 
 def _is_tool_at_dead_letters(header: PullMessageHeader) -> bool:
@@ -286,7 +288,7 @@ class PullProcessor:
 
     def _check(self, channel: Channel, header: PullMessageHeader) -> _Allowed:
         settings = self._live_settings.current
-        if not settings.broker_permission & Perm.READ:
+        if not settings.broker_permission & _READ:
             raise _forbidden(f"the broker[{self._identity.address}] pulling message is forbidden", ForbiddenType.BROKER)
         group = self._groups.ensure(header.consumer_group, settings, self._clock.now_ms())
         if group is None:
@@ -301,7 +303,7 @@ class PullProcessor:
             raise RefusalError(
                 ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please! {FAQ}"
             )
-        if not topic.perm & Perm.READ and not _is_tool_at_dead_letters(header):
+        if not topic.perm & _READ and not _is_tool_at_dead_letters(header):
             raise _forbidden(f"the topic[{header.topic}] pulling message is forbidden", ForbiddenType.TOPIC)
         if not 0 <= header.queue_id < topic.read_queue_nums:
             raise RefusalError(

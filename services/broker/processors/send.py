@@ -18,6 +18,7 @@ from gantry.remoting.command import RemotingCommand
 from gantry.remoting.headers import SendMessageHeader, SendMessageHeaderV2
 from gantry.remoting.headers.fields import Header
 from gantry.remoting.headers.send import read_send_header
+from gantry.remoting.headers.transaction import EndTransactionHeader
 from gantry.remoting.replies import SendReplies
 from services.broker.assembly import Broker
 from services.broker.duplicates.keyed import counts
@@ -54,6 +55,7 @@ TYPED_HEADERS: Final[Mapping[int, type[Header]]] = {
     RequestCode.SEND_MESSAGE: SendMessageHeader,
     RequestCode.SEND_MESSAGE_V2: SendMessageHeaderV2,
     RequestCode.SEND_BATCH_MESSAGE: SendMessageHeaderV2,
+    RequestCode.END_TRANSACTION: EndTransactionHeader,
 }
 """The headers that the server decodes together with the frame."""
 
@@ -177,19 +179,17 @@ class SendProcessor:
         return self._refused(request, RefusalError(ResponseCode.SYSTEM_BUSY, remark))
 
     def _append(self, channel: Channel, request: RemotingCommand, header: SendMessageHeader, target: Target) -> Reply:
-        sys_flag = header.sys_flag
+        sys_flag, queue_id = header.sys_flag, header.queue_id
         if sys_flag & TRANSACTION_OR_INNER_BATCH:
             refuse_sys_flag(sys_flag, header.properties)
-        queue_id = header.queue_id
         if not 0 <= queue_id < target.queue_ids_max:
             queue_id = self._gate.queue_id(channel, header, target)
         body = request.body
         if not isinstance(body, bytes) or len(body) > self._live_settings.current.max_message_size:
             raise bad_body(body, self._live_settings.current.max_message_size)
-        is_retried = target.is_retry and header.reconsume_times
+        is_retried, window, digest, note = target.is_retry and header.reconsume_times, target.window, None, None
         topic, stored_queue_id, flow = header.topic, queue_id, target.flow
         stored, waits_for_flush, special, quick = self._properties.complete(header.properties)
-        window, digest = target.window, None
         if window is not None:
             digest = window.digest(stored[3]) if special is None or counts(special) else None
             if digest is not None and window.table.may_have(digest) and (known := window.find(digest)) is not None:
@@ -199,9 +199,8 @@ class SendProcessor:
             if place is None:
                 stored, waits_for_flush, special, _ = self._properties.complete_decoded(header.properties or "")
             else:
-                topic, stored_queue_id, more = place
-                stored = (stored[0] + more, *stored[1:])
-                sys_flag &= ~TRANSACTION_MASK
+                topic, stored_queue_id, more, note = place
+                stored, sys_flag = (stored[0] + more, *stored[1:]), sys_flag & ~TRANSACTION_MASK
                 flow = self._gate.flow(topic)
         if special is not None or is_retried:
             message = NewMessage(
@@ -217,23 +216,26 @@ class SendProcessor:
                 max_reconsume_times=header.max_reconsume_times,
             )
             return self._append_special(channel, request, target, message, digest)
-        properties, tag, keys, unique_key = stored
+        (properties, tag, keys, unique_key), sys_flag = stored, sys_flag | target.sys_flag
+        born_host = channel.attributes[BORN_HOST]
         status, at, queue_offset, stored_at_ms, end, reason = self._store.put(
             topic,
             stored_queue_id,
             body,
             properties,
             born_at_ms=header.born_timestamp,
-            born_host=channel.attributes[BORN_HOST],
+            born_host=born_host,
             tag=tag,
             keys=keys,
             unique_key=unique_key,
             flag=header.flag,
-            sys_flag=sys_flag | target.sys_flag,
+            sys_flag=sys_flag,
             reconsume_times=header.reconsume_times or 0,
         )
         if status is not _OK:
             raise self._put_failed(status, reason, header.topic)
+        if note is not None:
+            note(header, queue_id, body, stored, born_host, sys_flag, at, queue_offset)
         if window is not None and digest is not None:
             window.table.add(digest, at, queue_id, queue_offset, stored_at_ms)
         flow.messages += 1

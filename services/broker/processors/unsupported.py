@@ -27,6 +27,8 @@ _FEATURES: Mapping[str, str] = {
 }
 
 _TRAN_MSG = PropertyName.TRAN_MSG.encode()
+_NAMES_TRAN_MSG = f"\x02{PropertyName.TRAN_MSG}\x01"
+_IS_TRAN_MSG = f"{_NAMES_TRAN_MSG}true\x02"
 TRANSACTION_OR_INNER_BATCH = sysflag.TRANSACTION_MASK | sysflag.NEED_UNWRAP | sysflag.INNER_BATCH
 
 
@@ -70,6 +72,9 @@ def refuse_sys_flag(sys_flag: int, properties: str | None = None) -> None:
     kind = sys_flag & sysflag.TRANSACTION_MASK
     if kind == sysflag.TRANSACTION_NONE:
         return
+    text = f"\x02{properties}"
+    if kind == sysflag.TRANSACTION_PREPARED and _IS_TRAN_MSG in text and text.count(_NAMES_TRAN_MSG) == 1:
+        return  # As clients write it: no decoding.
     named = find_property((properties or "").encode("utf-8", "replace"), _TRAN_MSG) or ""
     if kind != sysflag.TRANSACTION_PREPARED or is_neutral(PropertyName.TRAN_MSG, named):
         raise RefusalError(

@@ -10,17 +10,14 @@ lie in the half topic; a transaction that is decided already is not decided agai
 if the client waits for the reply; the real topic must still exist.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
 
 from gantry.model import sysflag
-from gantry.model.address import pack_host
-from gantry.model.message import CrcState, StoredMessage
-from gantry.model.names import TRANS_HALF_TOPIC, is_retry_topic
+from gantry.model.names import is_retry_topic
 from gantry.model.propertyname import PropertyName
-from gantry.model.record import CRC_PROPERTY_BYTES, decode_head
 from gantry.remoting.aio.channel import Channel
 from gantry.remoting.codes import ResponseCode
 from gantry.remoting.command import RemotingCommand
@@ -36,14 +33,18 @@ from services.broker.settings import LiveSettings
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import PutResult, PutStatus
 from services.broker.transaction.decided import DecidedOffsets
+from services.broker.transaction.foundhalf import FoundHalf, decode_half
 from services.broker.transaction.judgement import immunity_ms
-from services.broker.transaction.messages import TransactionKey, committed, real_queue, transaction_key
+from services.broker.transaction.messages import TransactionKey, committed
 from services.broker.transaction.openhalves import OpenHalves
 from services.broker.transaction.opwriter import OpWriter
 
 log = logger("broker.transaction")
 
+# Members of enums by names of this module: Python 3.11 calls a function for each access to a member by its class.
 _DURABLE = Outcome.DURABLE
+_REPLICATION_TIMEOUT = Outcome.REPLICATION_TIMEOUT
+_OK = PutStatus.OK
 _DONE = frozenset({PropertyName.TRAN_MSG})
 
 COMMIT, ROLLBACK = sysflag.TRANSACTION_COMMIT, sysflag.TRANSACTION_ROLLBACK
@@ -77,18 +78,6 @@ class DecisionCounts:
 
     committed: int = 0
     rolled_back: int = 0
-
-
-class FoundHalf(NamedTuple):
-    """A half message that a decision names.
-
-    Attributes:
-        message: The half message.
-        properties: Its encoded properties, without the checksum over the whole record. A commit stores them again.
-    """
-
-    message: StoredMessage
-    properties: bytes
 
 
 class Decisions:
@@ -140,28 +129,20 @@ class Decisions:
             NotInMemoryError: It must be read from the disk, and the pages are guarded.
         """
         found = self._store.headed_record_at(physical_offset) if physical_offset >= 0 else None
-        if found is None:
-            return None
-        record, head = found
-        message = decode_head(record, 0, head, CrcState.UNCHECKED)
-        if message.topic != TRANS_HALF_TOPIC:
-            return None
-        return FoundHalf(message, head.properties[:-CRC_PROPERTY_BYTES] if head.has_record_crc else head.properties)
+        return None if found is None else decode_half(*found)
 
     def decide(
-        self, channel: Channel, request: RemotingCommand, header: EndTransactionHeader, found: FoundHalf | None
+        self, channel: Channel, request: RemotingCommand, header: EndTransactionHeader, half: FoundHalf | None
     ) -> None:
         """Carry out one decision, and reply when it is durable.
 
         Raises:
             RefusalError: The decision is not accepted; nothing was stored.
         """
-        half = None if found is None else found.message
         self._check(header, half)
-        assert found is not None, "a missing half message is refused"
         assert half is not None, "a missing half message is refused"
-        key = transaction_key(half)
-        newest = self._halves.newest(key, half.queue_offset)
+        key, offset = half.key, half.queue_offset
+        newest = self._halves.newest(key, offset)
         earlier = self._halves.decision(key)
         if earlier is not None:
             if earlier != header.commit_or_rollback:
@@ -178,82 +159,77 @@ class Decisions:
             )
         if len(self._ops.pending) >= PENDING_MAX:
             raise RefusalError(ResponseCode.SYSTEM_BUSY, f"{PENDING_MAX} decisions wait for the disk")
-        offsets = (newest,) if newest == half.queue_offset else (half.queue_offset, newest)
-        reply = _replier(channel, request)
+        offsets = (newest,) if newest == offset else (offset, newest)
         if header.commit_or_rollback == COMMIT:
-            self._commit(found, key, offsets, reply)
+            self._commit(half, offsets, channel, request)
         else:
             self.counts.rolled_back += 1
             self._halves.ended(key, ROLLBACK)
-            self._ops.add(offsets, None if request.is_one_way else reply)
+            self._ops.add(offsets, None if request.is_one_way else partial(_reply, channel=channel, request=request))
 
-    def _check(self, header: EndTransactionHeader, half: StoredMessage | None) -> None:
+    def _check(self, header: EndTransactionHeader, half: FoundHalf | None) -> None:
         """Refuse a decision that does not fit its half message. The order of the checks is RocketMQ's."""
         if half is None:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
-        immunity = half.properties.get(PropertyName.CHECK_IMMUNITY_TIME)
+        immunity = half.immunity
         if immunity and not header.from_transaction_check:
-            age_ms = self._clock.now_ms() - half.born_at_ms
+            age_ms = self._clock.now_ms() - half.key[1]
             if age_ms > immunity_ms(immunity, self._live_settings.current.transaction_time_out):
                 raise RefusalError(
                     ResponseCode.ILLEGAL_OPERATION,
                     f"the immunity time of {immunity[:32]} s is over: wait for the check",
                 )
-        if half.properties.get(PropertyName.PGROUP) != header.producer_group:
+        if half.group != header.producer_group:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
         if half.queue_offset != header.tran_state_table_offset:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
         assert half.physical_offset == header.commit_log_offset, "the record was found by this offset"
 
-    def _commit(
-        self,
-        half: FoundHalf,
-        key: TransactionKey,
-        offsets: tuple[int, ...],
-        reply: Callable[[Outcome], None],
-    ) -> None:
-        topic, queue_id = self._target(half.message)
-        result = self._put(half.message, half.properties, topic, queue_id)
-        if result.status is not PutStatus.OK:
+    def _commit(self, half: FoundHalf, offsets: tuple[int, ...], channel: Channel, request: RemotingCommand) -> None:
+        topic, queue_id = self._target(half)
+        result = self._put(half, topic, queue_id)
+        if result.status is not _OK:
             raise RefusalError(
                 _PUT_CODES[result.status], f"the message was not stored: {result.reason or result.status.value}"
             )
         self._halves.deciding.update(offsets)
-        self._waiters.wait(result.next_offset, self._committed, key, offsets, reply)
+        self._waiters.wait(result.next_offset, self._committed, half.key, offsets, channel, request)
 
-    def _target(self, half: StoredMessage) -> tuple[str, int]:
+    def _target(self, half: FoundHalf) -> tuple[str, int]:
         """Return topic and queue of the message that a commit stores. Raises RefusalError."""
-        queue = real_queue(half)
-        if queue is None:
+        if half.queue is None:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, "the half message does not name its topic and queue")
-        topic, queue_id = queue
+        topic, queue_id = half.queue
         config = self._topics.find(topic)
         if config is None or self._topics.is_closed(topic):
             raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
-        if queue_id >= max(config.read_queue_nums, config.write_queue_nums):
+        if queue_id >= config.read_queue_nums and queue_id >= config.write_queue_nums:
             # The topic was made smaller, and no consumer would read this queue.
             queue_id %= max(config.write_queue_nums, 1)
         return topic, queue_id
 
-    def _put(self, half: StoredMessage, encoded: bytes, topic: str, queue_id: int) -> PutResult:
+    def _put(self, half: FoundHalf, topic: str, queue_id: int) -> PutResult:
         """Store a committed message. Without work for the hooks, its properties need not be encoded again."""
-        properties = half.properties
+        message = half.message
         # The hooks have nothing to do with TRAN_MSG any more.
-        if (self._special & properties.keys()) - _DONE or (half.reconsume_times and is_retry_topic(topic)):
-            message = committed(half, topic, queue_id, half_physical_offset=half.physical_offset)
+        if message is not None and (
+            (self._special & message.properties.keys()) - _DONE or (half.reconsume_times and is_retry_topic(topic))
+        ):
+            new = committed(message, topic, queue_id, half_physical_offset=half.physical_offset)
             for hook in self._hooks:
-                hook(message)
-            return message.put_into(self._store)
+                hook(new)
+            return new.put_into(self._store)
+        unique_key, born_at_ms, _, _ = half.key
         return self._store.put(
             topic,
             queue_id,
             half.body,
-            encoded,
-            tag=properties.get(PropertyName.TAGS, ""),
-            keys=properties.get(PropertyName.KEYS, ""),
-            unique_key=properties.get(PropertyName.UNIQ_KEY, ""),
-            born_at_ms=half.born_at_ms,
-            born_host=pack_host(half.born_host),
+            half.properties,
+            tag=half.tag,
+            keys=half.keys,
+            unique_key=unique_key,
+            born_at_ms=born_at_ms,
+            born_host=half.born_host,
             flag=half.flag,
             sys_flag=half.sys_flag & ~sysflag.TRANSACTION_MASK | COMMIT,
             reconsume_times=half.reconsume_times,
@@ -261,22 +237,24 @@ class Decisions:
         )
 
     def _committed(
-        self, outcome: Outcome, key: TransactionKey, offsets: tuple[int, ...], reply: Callable[[Outcome], None]
+        self,
+        outcome: Outcome,
+        key: TransactionKey,
+        offsets: tuple[int, ...],
+        channel: Channel,
+        request: RemotingCommand,
     ) -> None:
         self._halves.deciding.difference_update(offsets)
-        if outcome in (Outcome.DURABLE, Outcome.REPLICATION_TIMEOUT):
+        if outcome is _DURABLE or outcome is _REPLICATION_TIMEOUT:
             self.counts.committed += 1
             self._halves.ended(key, COMMIT)
             self._ops.add(offsets)
-        reply(outcome)
+        _reply(outcome, channel, request)
 
 
-def _replier(channel: Channel, request: RemotingCommand) -> Callable[[Outcome], None]:
-    def reply(outcome: Outcome) -> None:
-        if outcome is _DURABLE:
-            channel.reply_frame(request, success_frame(request))
-            return
-        code, remark = _OUTCOMES[outcome]
-        channel.reply(request, RemotingCommand.response_to(request, code, remark=remark))
-
-    return reply
+def _reply(outcome: Outcome, channel: Channel, request: RemotingCommand) -> None:
+    if outcome is _DURABLE:
+        channel.reply_frame(request, success_frame(request))
+        return
+    code, remark = _OUTCOMES[outcome]
+    channel.reply(request, RemotingCommand.response_to(request, code, remark=remark))

@@ -8,7 +8,6 @@ further attention: decided ones, and those of which the check has stored a newer
 Source: RocketMQ 5.3 TransactionalMessageBridge and TransactionalMessageServiceImpl (bytes and properties of each kind).
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -19,7 +18,7 @@ from gantry.model.names import TOPIC_LENGTH_MAX, TRANS_HALF_TOPIC, TRANS_OP_HALF
 from gantry.model.propertyname import PropertyName
 from gantry.model.record import encode_record
 from gantry.runtime.digits import parse_digits
-from services.broker.newmessage import NewMessage, QuickPlace
+from services.broker.newmessage import NewMessage, QuickPlace, QuickStored
 
 CHECK_GROUP: Final = "CID_RMQ_SYS_TRANS"
 """The group whose committed offsets on half and op topic are the progress of the check."""
@@ -28,7 +27,7 @@ QUEUE_ID: Final = 0
 OP_TAG: Final = "d"
 _SEPARATOR = ","
 _CHARS_MAX = 4096
-_find_group = re.compile(f"(?:^|\x02){PropertyName.PGROUP}\x01[^\x02]").search
+_GROUP = f"\x02{PropertyName.PGROUP}\x01"
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 
@@ -55,16 +54,19 @@ def make_half(message: NewMessage) -> None:
     message.sys_flag &= ~sysflag.TRANSACTION_MASK
 
 
-def find_half_place(topic: str, queue_id: int, properties: str, unique_key: str) -> QuickPlace | None:
+def find_half_place(
+    topic: str, queue_id: int, properties: str, unique_key: str, stored: QuickStored
+) -> QuickPlace | None:
     """Return where a half message is stored, and its further properties, as `make_half` decides it.
 
     Returns:
-        None if the properties name no producer group, or are so long that their size in bytes matters.
+        None if the properties name no producer group, or are so long that their size in bytes matters. No value is
+        empty: the caller has checked that.
     """
-    if len(properties) > _CHARS_MAX or _find_group(properties) is None:
+    if len(properties) > _CHARS_MAX or (_GROUP not in properties and not properties.startswith(_GROUP[1:])):
         return None
-    more = f"{PropertyName.TRANSACTION_ID}\x01{unique_key}\x02REAL_TOPIC\x01{topic}\x02REAL_QID\x01{queue_id}\x02"
-    return TRANS_HALF_TOPIC, QUEUE_ID, more.encode()
+    more = f"__transactionId__\x01{unique_key}\x02REAL_TOPIC\x01{topic}\x02REAL_QID\x01{queue_id}\x02"
+    return TRANS_HALF_TOPIC, QUEUE_ID, more.encode(), stored
 
 
 def real_queue(half: StoredMessage) -> tuple[str, int] | None:

@@ -45,11 +45,12 @@ class OpenHalves:
 
     def newest(self, key: TransactionKey, half_offset: int) -> int:
         """Return the queue offset of the newest copy that is known, `half_offset` if none is."""
-        return max(self._copies.get(key, half_offset), half_offset)
+        return max(self._copies.get(key, half_offset), half_offset) if self._copies else half_offset
 
     def ended(self, key: TransactionKey, decision: int | None) -> None:
         """Forget the copies of a transaction, and remember how it was decided; None if the check gave up."""
-        self._copies.pop(key, None)
+        if self._copies:
+            self._copies.pop(key, None)
         if decision is not None:
             self._recent[key] = decision
             if len(self._recent) > RECENT_MAX:

@@ -44,6 +44,7 @@ from services.broker.store.files.pages import NotInMemoryError
 from services.broker.transaction.check import Check
 from services.broker.transaction.decided import DecidedOffsets
 from services.broker.transaction.decisions import COMMIT, ROLLBACK, Decisions
+from services.broker.transaction.foundhalf import RecentHalves
 from services.broker.transaction.listing import OpenListing
 from services.broker.transaction.messages import (
     CHECK_GROUP,
@@ -86,6 +87,8 @@ class TransactionProcessor:
         self._broker = broker
         self._decided = DecidedOffsets(self._progress(TRANS_HALF_TOPIC), self._progress(TRANS_OP_HALF_TOPIC))
         self._halves = OpenHalves()
+        self._recent = RecentHalves()
+        self._note_recent = self._recent.note
         self._ops = OpWriter(
             self._decided, store=store, waiters=core.waiters, clock=broker.clock, live_settings=core.live_settings
         )
@@ -193,13 +196,13 @@ class TransactionProcessor:
         """Return where a half message is stored. This is the quick hook; the send hook judges unusual messages."""
         if tran_msg != "true" or self._broker.core.live_settings.current.reject_transaction_message:
             return None
-        place = find_half_place(topic, queue_id, properties, unique_key)
+        place = find_half_place(topic, queue_id, properties, unique_key, self._note_recent)
         self.half_count += place is not None
         return place
 
     def end(self, channel: Channel, request: RemotingCommand) -> Awaitable[None] | None:
         """37: commit or roll back; the reply comes when the decision is durable."""
-        header = EndTransactionHeader.from_ext(request.ext_fields)
+        header: EndTransactionHeader = request.header or EndTransactionHeader.from_ext(request.ext_fields)
         if header.commit_or_rollback == sysflag.TRANSACTION_NONE:
             channel.leave_unanswered(request)  # As RocketMQ: the producer does not know yet, and the check will ask.
             return None
@@ -283,8 +286,10 @@ class TransactionProcessor:
             raise RefusalError(ResponseCode.INVALID_PARAMETER, f"commitOrRollback={decision}: is not 0, 8 or 12")
         self._admit()
         if self._ready.is_set():
+            half = self._recent.take(header.commit_log_offset)
             try:
-                half = self._broker.core.cold.attempt(partial(self._decisions.find_half, header.commit_log_offset))
+                if half is None:
+                    half = self._broker.core.cold.attempt(partial(self._decisions.find_half, header.commit_log_offset))
             except NotInMemoryError:
                 pass
             else:
