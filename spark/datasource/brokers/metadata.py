@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import psycopg
 
-from spark.datasource.filters import TagFilter
+from spark.datasource.filters import GroupFilter
 
 _LIMITS: Final[dict[str, Any]] = {
     "connect_timeout": 5,
@@ -37,7 +37,7 @@ class Metadata:
     """The data in Postgres. `error` says why Postgres could not be asked. Without a database, all fields are empty."""
 
     has_database: bool = False
-    filters: Mapping[str, Mapping[str, TagFilter]] = field(default_factory=dict)
+    filters: Mapping[str, Mapping[str, GroupFilter]] = field(default_factory=dict)
     """Group → topic → the filter that was seen last."""
     groups: frozenset[str] = frozenset()
     """The groups that should exist. `filters` may have other groups, too, because their subscriptions stay."""
@@ -62,9 +62,9 @@ def read_metadata(database: str) -> Metadata:
     except psycopg.Error as error:
         first_line = str(error).strip().partition("\n")[0]
         return Metadata(has_database=True, error=f"Postgres could not be asked for subscriptions: {first_line}")
-    filters: dict[str, dict[str, TagFilter]] = {}
+    filters: dict[str, dict[str, GroupFilter]] = {}
     for group, topic, kind, expression in subscriptions:
-        filters.setdefault(group, {})[topic] = TagFilter.of_expression(kind, expression)
+        filters.setdefault(group, {})[topic] = GroupFilter.of_expression(kind, expression)
     return Metadata(
         has_database=True,
         filters=filters,

@@ -28,7 +28,7 @@ from gantry.remoting.bodies.queuestates import QueueState
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.headers.client import GetConsumerConnectionListHeader
 from spark.datasource.brokers.metadata import Metadata, read_metadata
-from spark.datasource.filters import TagFilter
+from spark.datasource.filters import GroupFilter
 from spark.datasource.options import Options
 from spark.datasource.pushdown import Pushed
 
@@ -111,7 +111,7 @@ class Survey:
             for topic in connection.subscriptions
         }
 
-    def filter(self, group: str, topic: str) -> TagFilter | None:
+    def filter(self, group: str, topic: str) -> GroupFilter | None:
         """Return a group's filter on a topic; None if it is unknown.
 
         It is the filter of the live instances or, without them, the one that Postgres stored last. If brokers or
@@ -119,13 +119,13 @@ class Survey:
         """
         subscription = self.subscription(group, topic)
         if subscription is not None:
-            return TagFilter.of_subscription(subscription)
+            return GroupFilter.of_subscription(subscription)
         last_seen = self.metadata.filters.get(group, {}).get(topic)
         if last_seen is not None:
             return last_seen
         reasons = [view.instances[group] for view in self.views.values() if isinstance(view.instances.get(group), str)]
         reason = self.metadata.error or (reasons[0] if reasons else None)
-        return None if reason is None else TagFilter("", error=f"the group's filter is unknown: {reason}")
+        return None if reason is None else GroupFilter("", error=f"the group's filter is unknown: {reason}")
 
 
 async def survey_brokers(engine: ClientEngine, options: Options, pushed: Pushed, *, instances: bool = True) -> Survey:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from gantry.client.answers import read_body
-from gantry.client.backlog import UNIT_ROW, Backlog, FirstUnconsumed, FirstUnconsumedQuery
+from gantry.client.backlog import SQL_BYTES_MAX, UNIT_ROW, Backlog, FirstUnconsumed, FirstUnconsumedQuery
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import BrokerError, ClientError, NoAnswerError, NotServedError
 from gantry.model.errors import RecordError
@@ -29,7 +29,7 @@ from spark.datasource.brokers import live
 from spark.datasource.brokers.positions import GroupPosition, SurveyedPositions, find_positions
 from spark.datasource.brokers.survey import REQUESTS_MAX
 from spark.datasource.columns.batches import plan_rows, record_batch, rows_to_columns, unpack_rows
-from spark.datasource.filters import ALL, TagFilter
+from spark.datasource.filters import ALL, GroupFilter
 from spark.datasource.partitions import Region, RowsPartition, chunks
 from spark.datasource.pushdown import NarrowedReader
 
@@ -38,6 +38,8 @@ EXACT = ("group", "topic", "broker", "queue_id")
 HEADS_PER_TASK: Final = 1_024
 HEADS_TIMEOUT_MS: Final = 120_000
 """The time limit for all heads of a task."""
+SQL_WITHIN_MS: Final = 20_000
+"""The time after which a task sends no more searches for SQL filters: about two million messages of a broker."""
 assert HEADS_TIMEOUT_MS < live.PLAN_TIMEOUT_MS
 UNITS_EXAMINED_MAX: Final = 256
 """The limit for the units of a queue whose tags are counted. One request returns this many rows, 7 kB."""
@@ -50,7 +52,7 @@ class HeadQuery:
     """A position with unconsumed messages, and the filter of its group."""
 
     position: GroupPosition
-    wanted: TagFilter
+    wanted: GroupFilter
     is_filter_known: bool
 
     @property
@@ -59,12 +61,15 @@ class HeadQuery:
         count = len(self.wanted.codes or ())
         if count > TAGS_CODES_MAX:
             return f"the group's filter has {count} tags, at most {TAGS_CODES_MAX} can be asked for"
+        if len((self.wanted.sql or "").encode()) > SQL_BYTES_MAX:
+            return f"the group's filter has more than {SQL_BYTES_MAX} bytes"
         return self.wanted.error
 
     def query(self) -> FirstUnconsumedQuery:
         """Return the query for the broker."""
         assert self.position.start is not None, self.position
-        return FirstUnconsumedQuery(self.position.topic, self.position.queue_id, self.position.start, self.wanted.codes)
+        topic, queue_id, wanted = self.position.topic, self.position.queue_id, self.wanted
+        return FirstUnconsumedQuery(topic, queue_id, self.position.start, wanted.codes, wanted.sql)
 
 
 @dataclass(frozen=True, repr=False)
@@ -166,12 +171,18 @@ def _answered_row(
 async def _query_first_unconsumed(
     backlog: Backlog, broker: str, queries: Sequence[FirstUnconsumedQuery]
 ) -> tuple[dict[FirstUnconsumedQuery, FirstUnconsumed], str | None]:
-    """Return the answers, and the reason why other answers are missing."""
+    """Return the answers, and the reason why other answers are missing.
+
+    Searches for SQL filters come last, because they take longest.
+    """
     heads: dict[FirstUnconsumedQuery, FirstUnconsumed] = {}
+    of_sql = [query for query in queries if query.sql is not None]
     try:
         async with asyncio.timeout(HEADS_TIMEOUT_MS / 1_000):
-            for part in chunks(queries, HEAD_QUERIES_MAX):
+            for part in chunks([query for query in queries if query.sql is None], HEAD_QUERIES_MAX):
                 heads.update(zip(part, await backlog.first_unconsumed(broker, part), strict=True))
+            found = await backlog.first_unconsumed(broker, of_sql, within_ms=SQL_WITHIN_MS)
+            heads.update(zip(of_sql, found, strict=True))
     except NotServedError:
         return (
             heads,

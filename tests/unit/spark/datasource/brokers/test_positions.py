@@ -14,7 +14,7 @@ from spark.datasource.brokers import survey as surveys
 from spark.datasource.brokers.metadata import Metadata
 from spark.datasource.brokers.positions import GroupPosition, find_positions
 from spark.datasource.brokers.survey import SurveyError, skew_of, survey_brokers
-from spark.datasource.filters import TagFilter
+from spark.datasource.filters import GroupFilter
 from spark.datasource.kinds.offsets import EXACT, offsets_row
 from spark.datasource.options import Options
 from spark.datasource.pushdown import Pushed, push_down
@@ -191,7 +191,7 @@ async def test_a_group_that_subscribes_without_a_commit_is_found(engine, a, b):
         ("a", 1),
         ("b", 0),
     }
-    assert found.survey.filter("new", "T") == TagFilter.of_subscription(subscription)
+    assert found.survey.filter("new", "T") == GroupFilter.of_subscription(subscription)
     assert found.survey.filter("g", "T") is None
 
 
@@ -201,7 +201,7 @@ async def test_an_unknown_filter_is_not_taken_for_everything(engine, a, b):
     known = survey.filter("g", "T")
     assert known is not None
     assert known.error == "the group's filter is unknown: broker a: a:10911 answered 16 (NO_PERMISSION): no right"
-    survey.metadata = Metadata(has_database=True, filters={"g": {"T": TagFilter.of_expression("TAG", "B")}})
+    survey.metadata = Metadata(has_database=True, filters={"g": {"T": GroupFilter.of_expression("TAG", "B")}})
     assert survey.filter("g", "T").expression == "B"
 
 

@@ -11,7 +11,7 @@ from gantry.remoting.codes import RequestCode, ResponseCode
 from spark.datasource.brokers.metadata import Metadata
 from spark.datasource.brokers.positions import GroupPosition
 from spark.datasource.brokers.survey import BrokerView, Survey
-from spark.datasource.filters import TagFilter
+from spark.datasource.filters import GroupFilter
 from spark.datasource.kinds import backlog
 from spark.datasource.options import Options, Position, PositionKind
 from spark.datasource.partitions import Region
@@ -144,8 +144,8 @@ async def test_a_row_has_the_match_of_its_group_and_the_time_of_the_request(engi
     everything = replace(REGION, group="all")
     view = BrokerView("a", "a:10911", "", read_at_ms=5_000)
     filters = {
-        "g": {"T": TagFilter("odd", codes=(1,), tags=frozenset({"odd"}))},
-        "sql": {"T": TagFilter("x", error="no")},
+        "g": {"T": GroupFilter("odd", codes=(1,), tags=frozenset({"odd"}))},
+        "sql": {"T": GroupFilter("x", error="no")},
     }
     survey = Survey({"a": view}, Metadata(has_database=True, filters=filters), [])
     survey_facts = backlog.survey_facts_of(survey, [REGION, everything, replace(REGION, group="sql")])

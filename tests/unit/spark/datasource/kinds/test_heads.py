@@ -12,7 +12,7 @@ from gantry.remoting.codes import RequestCode, ResponseCode
 from spark.datasource.brokers.metadata import Metadata
 from spark.datasource.brokers.positions import GroupPosition, SurveyedPositions
 from spark.datasource.brokers.survey import Survey
-from spark.datasource.filters import ALL, TagFilter
+from spark.datasource.filters import ALL, GroupFilter
 from spark.datasource.kinds import heads
 from spark.datasource.kinds.heads import HeadQuery, ask, head_row, sort_positions
 from spark.datasource.schema import HEADS
@@ -47,7 +47,8 @@ def broker(cluster, transport):
     def give_heads(request):
         queries = FirstUnconsumedQueries.decode(request.body_bytes).queries
         found = [state["heads"].get(query.topic, FirstUnconsumedResult(error="no such topic")) for query in queries]
-        return ok(request, body=FirstUnconsumedResults(broker_name="a", heads=found, now_ms=99).encode())
+        body = FirstUnconsumedResults(applies_sql=True, broker_name="a", heads=found, now_ms=99)
+        return ok(request, body=body.encode())
 
     def give_units(request):
         rows = b"".join(UNIT_ROW.pack(*unit) for unit in state["units"][: int(request.ext_fields["maxUnits"])])
@@ -80,7 +81,7 @@ async def test_a_head_and_the_tags_after_it(engine, broker, transport):
         (0, -1, 0, -1), (700, 10, 0, 9), (800, 10, java_hash("?"), 9), (900, 10, java_hash("new"), 9),
     ]  # fmt: skip
     broker["tags"] = {400: "B", 800: "not this one"}
-    wanted = TagFilter.of_expression("TAG", "A")
+    wanted = GroupFilter.of_expression("TAG", "A")
     queries = [HeadQuery(position(), wanted, is_filter_known=True), HeadQuery(position(group="h"), wanted, True)]
     rows = [as_dict(row) for row in await ask(engine, "a", queries)]
     assert [row["group"] for row in rows] == ["g", "h"]
@@ -99,9 +100,34 @@ async def test_a_head_and_the_tags_after_it(engine, broker, transport):
     ]
 
 
+async def test_a_head_of_an_sql_filter(engine, broker, transport):
+    broker["heads"]["T"] = FirstUnconsumedResult(
+        min_offset=0, max_offset=10, scanned_to=6, queue_offset=6, physical_offset=600, size=100, stored_at=8
+    )
+    sql = GroupFilter.of_expression("SQL92", "a > 1")
+    queries = [HeadQuery(position(), sql, True), HeadQuery(position(group="h", topic="Gone"), ALL, True)]
+    first, other = [as_dict(row) for row in await ask(engine, "a", queries)]
+    assert (first["filter"], first["first_offset"], first["first_stored_at"], first["error"]) == ("a > 1", 6, 8, None)
+    assert other["error"] == "no such topic"
+    sent = [
+        FirstUnconsumedQueries.decode(request.body_bytes).queries
+        for request in transport.sent(RequestCode.GANTRY_FIRST_UNCONSUMED)
+    ]
+    assert [[query.sql for query in queries] for queries in sent] == [[None], ["a > 1"]], "those of tags come first"
+
+
+async def test_a_search_for_an_sql_filter_that_does_not_end_is_unknown(engine, broker, monkeypatch):
+    monkeypatch.setattr("spark.datasource.kinds.heads.SQL_WITHIN_MS", 0)
+    broker["heads"]["T"] = FirstUnconsumedResult(min_offset=0, max_offset=10, scanned_to=5)
+    query = HeadQuery(position(), GroupFilter.of_expression("SQL92", "a > 1"), True)
+    (row,) = [as_dict(row) for row in await ask(engine, "a", [query])]
+    assert row["first_offset"] is None
+    assert row["error"] == "no message that the filter lets through from offset 4 up to 5; given up"
+
+
 async def test_one_queue_without_an_answer_does_not_affect_the_others(engine, broker):
     broker["heads"]["T"] = FirstUnconsumedResult(min_offset=0, max_offset=10, scanned_to=10)
-    sql = TagFilter.of_expression("SQL92", "a > 1")
+    sql = GroupFilter.of_expression("CLASS", "a > 1")
     queries = [
         HeadQuery(position(topic="Gone"), ALL, is_filter_known=False),
         HeadQuery(position(), sql, is_filter_known=True),
@@ -152,7 +178,7 @@ def test_only_unknown_values_are_requested():
 
 
 def test_a_filter_of_too_many_tags_is_not_sent():
-    wanted = TagFilter("…", tuple(range(heads.TAGS_CODES_MAX + 1)))
+    wanted = GroupFilter("…", tuple(range(heads.TAGS_CODES_MAX + 1)))
     assert "at most" in (HeadQuery(position(), wanted, is_filter_known=True).error or "")
 
 
