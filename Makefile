@@ -15,7 +15,7 @@ export GANTRY_TEST_SEED = $(SEED)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-long lint fmt test-unit test-integration test-conformance test-browser test-fault test-powercut test-abuse fuzz bench bench-rocketmq migrate migration wheel-smoke clean
+.PHONY: help install run console test test-long lint fmt test-unit test-integration test-conformance test-browser test-fault test-powercut test-abuse fuzz bench bench-rocketmq migrate migration wheel-smoke clean
 
 help: ## Print this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -28,23 +28,29 @@ $(READY):
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
+console: $(READY) ## Build the browser console (needs Node.js, or gets it as a wheel).
+	$(BIN)/python -m tools.console build
+
 run: $(READY) ## Install, then start everything on this machine (UP="--brokers 1" for options of gantry up).
+	$(BIN)/python -m tools.console --optional build
 	$(BIN)/gantry up $(UP)
 
 test: lint ## Run lint and all tests but the long ones (JOBS=n processes); the last lines list the tests left out, with reasons.
+	$(BIN)/python -m tools.console build test
 	$(PYTEST) -q --durations=15 -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 test-long: $(READY) ## The few tests that take minutes each: reports of a large size, benchmarks that start many JVMs.
 	$(PYTEST) -q --durations=15 -n $(JOBS) --dist loadfile --no-loadscope-reorder -m long
 
-lint: $(READY) ## Formatting, ruff, mypy, import contracts, house lint.
+lint: $(READY) ## Formatting, ruff, mypy, import contracts, house lint; tsc and eslint for the console.
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --cache-dir .cache/import_linter
 	$(BIN)/python -m tools.tidy
+	$(BIN)/python -m tools.console lint
 
-fmt: $(READY) ## Format the sources.
+fmt: $(READY) ## Format the sources (`npm run fmt` in web-console formats the console).
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix --quiet .
 
@@ -57,7 +63,8 @@ test-integration: $(READY) ## Real processes on this machine.
 test-conformance: $(READY) ## Golden bytes, foreign clients, semantics.
 	$(PYTEST) -q tests/conformance
 
-test-browser: $(READY) ## Report pages in a real Chromium.
+test-browser: $(READY) ## The console and report pages in a real Chromium.
+	$(BIN)/python -m tools.console build
 	$(PYTEST) -q tests/browser
 
 test-fault: $(READY) ## Crashes, kill -9, full disks (SEED=n repeats a run).
@@ -95,4 +102,4 @@ wheel-smoke: $(READY) ## Build the wheel, install it in an empty venv, start all
 	$(BIN)/python -m tools.wheel_smoke
 
 clean: ## Remove what was built (not your data in .gantry).
-	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	rm -rf $(VENV) web-console/node_modules services/gateway/console .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

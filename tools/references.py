@@ -21,7 +21,7 @@ from tools.sources import Finding, list_files, read
 
 FOLDERS = (
     "benchmarks", "changes", "docker", "docs", "examples", "gantry", "migrations", "openapi", "services", "spark",
-    "tests", "tools",
+    "tests", "tools", "web-console",
 )  # fmt: skip
 PACKAGES = ("benchmarks", "examples", "gantry", "services", "tests", "tools")
 # The mark of a store, an attribute of topics, an event of ASGI, and the subprotocols of a stream.

@@ -7,6 +7,7 @@ repository, so that the programs use the installed packages. The folder is remov
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -17,13 +18,18 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin
+from urllib.request import ProxyHandler, build_opener
 
 ROOT = Path(__file__).resolve().parent.parent
 CONSTRAINTS = ROOT / "constraints.txt"
 SHIPPED = frozenset({"gantry", "services", "spark"})
+CONSOLE = "services/gateway/console/index.html"
 BODY = "hello from the wheel"
 INSTALL_TIMEOUT_S = 600
 COMMAND_TIMEOUT_S = 60
+SCRIPT_CHARACTERS_MIN = 1_000
 READY_TIMEOUT_S = 90
 STOP_TIMEOUT_S = 40
 # High enough not to collide with a stack that the developer runs.
@@ -43,6 +49,8 @@ def main() -> int:
         print(f"installed  {gantry}")
         with stack(gantry, folder / "data") as data:
             print(f"started    {', '.join(process['name'] for process in stack_file(data)['processes'])}")
+            open_console(data)
+            print("opened     the console")
             send_and_read(gantry, data)
             print(f"read back  {BODY!r}")
     except (Failure, subprocess.TimeoutExpired) as error:
@@ -60,10 +68,13 @@ class Failure(Exception):  # noqa: N818 - a message for a person, not an error f
 
 def build(folder: Path) -> Path:
     """Build the wheel and check its content."""
+    run(sys.executable, "-m", "tools.console", "build")
     run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder / "dist"), str(ROOT))
     (wheel,) = (folder / "dist").glob("gantry_mq-*.whl")
     with zipfile.ZipFile(wheel) as content:
         names = content.namelist()
+    if CONSOLE not in names:
+        raise Failure(f"{wheel.name} lacks {CONSOLE}, the browser console")
     others = {name.partition("/")[0] for name in names if ".dist-info/" not in name} - SHIPPED
     if others:
         raise Failure(
@@ -108,10 +119,27 @@ def stack(gantry: Path, data: Path) -> Iterator[Path]:
                 process.wait()
 
 
-def stack_file(data: Path) -> dict[str, list[dict[str, str]]]:
+def stack_file(data: Path) -> dict[str, Any]:
     """Return the content of the stack's file."""
-    content: dict[str, list[dict[str, str]]] = json.loads((data / "stack.json").read_text())
+    content: dict[str, Any] = json.loads((data / "stack.json").read_text())
     return content
+
+
+def open_console(data: Path) -> None:
+    """Read the console's page and the script that it names, as a browser does."""
+    address = stack_file(data)["console"]["url"]
+    page = read_page(address)
+    script = re.search(r'src="(/console/assets/[^"]+\.js)"', page)
+    if script is None or len(read_page(urljoin(address, script[1]))) < SCRIPT_CHARACTERS_MIN:
+        raise Failure(f"{address} is not the console: {page[:200]!r}")
+
+
+def read_page(address: str) -> str:
+    """Return the text at an address of this machine."""
+    opener = build_opener(ProxyHandler({}))
+    with opener.open(address, timeout=COMMAND_TIMEOUT_S) as answer:
+        text: str = answer.read().decode()
+    return text
 
 
 def send_and_read(gantry: Path, data: Path) -> None:
@@ -126,7 +154,7 @@ def send_and_read(gantry: Path, data: Path) -> None:
 
 def run(*command: str, cwd: Path = ROOT) -> str:
     """Run a program that must succeed; return its output."""
-    timeout_s = INSTALL_TIMEOUT_S if "pip" in command else COMMAND_TIMEOUT_S
+    timeout_s = INSTALL_TIMEOUT_S if "pip" in command or "tools.console" in command else COMMAND_TIMEOUT_S
     done = subprocess.run(
         command, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=timeout_s, check=False
     )

@@ -16,6 +16,7 @@ from services.gateway.features.alerts import alert_feature
 from services.gateway.features.audit import audit_feature
 from services.gateway.features.brokers import broker_feature
 from services.gateway.features.cluster import cluster_feature
+from services.gateway.features.console import console_feature
 from services.gateway.features.deadletters import dead_letter_feature
 from services.gateway.features.groups import group_feature
 from services.gateway.features.jobs import job_feature
@@ -65,6 +66,7 @@ FEATURES: Final[Sequence[Callable[[Core], Feature]]] = (
     service_feature,
     stream_feature,
     producer_group_feature,
+    console_feature,
     reconciliation_feature,
     subscription_mirror_feature,
     audit_retention_feature,

@@ -87,9 +87,15 @@ def test_stack_json_is_what_the_contract_says(stack: Stack) -> None:
     path = stack.directory / "stack.json"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     facts = stack.facts
-    assert list(facts) == ["http", "api_key", "namesrv", "brokers", "postgres", "processes"]
+    assert list(facts) == ["http", "api_key", "namesrv", "brokers", "postgres", "console", "processes"]
     assert facts["namesrv"] == [f"127.0.0.1:{9876 + stack.port_base}"]
     assert [set(broker) for broker in facts["brokers"]] == [{"cluster", "name", "id", "address", "store"}] * 2
+    assert facts["console"] == {
+        "url": f"{facts['http']}/console",
+        "user": "admin",
+        "password_file": str(stack.directory / "admin-password"),
+    }
+    assert Path(facts["console"]["password_file"]).is_file()
     names = {process["name"] for process in facts["processes"]}
     assert names == {"namesrv-0", "broker-a", "broker-b", "gateway-0", "postgres", "scheduler"}
     assert all(is_alive(process["pid"]) for process in facts["processes"])

@@ -24,6 +24,8 @@ PORT_BASE_STEP = 1_000
 PORT_BASE_MAX = 54_000
 # RocketMQ's default name, so that `mqadmin -c DefaultCluster` finds the cluster.
 CLUSTER = "DefaultCluster"
+FIRST_USER = "admin"
+"""The user that the gateway makes at its first start."""
 
 COMMIT_LOG_FILE_BYTES = 256 << 20
 INDEX_ENTRIES_MAX = 2_000_000
@@ -111,6 +113,11 @@ class Layout:
     def http(self) -> str:
         """The gateway's base URL."""
         return f"http://{self._advertised(GATEWAY_PORT + self._options.port_base)}"
+
+    @property
+    def console(self) -> str:
+        """The address of the browser console."""
+        return f"{self.http}/console"
 
     @property
     def brokers(self) -> list[BrokerEntry]:

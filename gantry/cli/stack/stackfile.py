@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gantry.cli.stack.layout import CLUSTER, Layout
+from gantry.cli.stack.layout import CLUSTER, FIRST_USER, Layout
 
 
 def stack_content(
@@ -22,6 +22,7 @@ def stack_content(
             for place in layout.brokers
         ],
         "postgres": postgres,
+        "console": {"url": layout.console, "user": FIRST_USER, "password_file": str(layout.password_file)},
         "processes": [{"name": name, "pid": pid} for name, pid in processes],
     }
 

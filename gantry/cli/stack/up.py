@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gantry.cli.launch import NEEDED_FOR_REPORTS
 from gantry.cli.stack.childlogs import ChildLog
-from gantry.cli.stack.layout import BROKER_TOML, Layout, Service, StackOptions
+from gantry.cli.stack.layout import BROKER_TOML, FIRST_USER, Layout, Service, StackOptions
 from gantry.cli.stack.postgres import EmbeddedPostgres, embedded_postgres, identity, server_environment
 from gantry.cli.stack.preflight import check_disk, check_ports
 from gantry.cli.stack.stackfile import stack_content, write_stack
@@ -311,7 +311,8 @@ def greeting(layout: Layout, api_key: str, password: str | None = None) -> str:
             "",
             f"Gantry is ready at {layout.http}",
             f"  API key       {api_key or 'none yet: the gateway creates it once the database answers'}   (kept in {layout.key_file})",
-            f"  log-in        user admin, password {password or 'as at the first start'}   (kept in {layout.password_file})",
+            f"  console       {layout.console}",
+            f"  log-in        user {FIRST_USER}, password {password or 'as at the first start'}   (kept in {layout.password_file})",
             f"  name server   {', '.join(layout.namesrv_addresses)}",
             f"  logs          {layout.logs}",
             "  stop          Ctrl-C",

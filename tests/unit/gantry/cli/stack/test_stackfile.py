@@ -25,5 +25,6 @@ def test_the_content_is_what_the_contract_says() -> None:
             }
         ],
         "postgres": "postgresql://gantry@/gantry?host=/d/run",
+        "console": {"url": "http://127.0.0.1:9080/console", "user": "admin", "password_file": "/d/admin-password"},
         "processes": [{"name": "namesrv-0", "pid": 7}],
     }

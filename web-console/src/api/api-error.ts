@@ -1,0 +1,40 @@
+import type { Schema } from "./types";
+
+type Problem = Schema<"Problem">;
+
+/**
+ * The only error of a request. `problem` is the answer of the gateway (RFC 9457); it is null where the gateway gave
+ * none, because it can't be reached or something in between answered.
+ */
+export class ApiError extends Error {
+  override readonly name = "ApiError";
+
+  constructor(
+    readonly status: number,
+    readonly problem: Problem | null,
+    message: string,
+    readonly retryAfterSeconds: number | null = null,
+  ) {
+    super(message);
+  }
+
+  /** The last part of the problem's type, such as `unknown-topic`; empty where there is no problem. */
+  get kind(): string {
+    return this.problem?.type.split("/").at(-1) ?? "";
+  }
+
+  get isUnreachable(): boolean {
+    return this.status === 0;
+  }
+
+  get isRetryable(): boolean {
+    return this.isUnreachable || (this.problem?.retryable ?? this.status >= 500);
+  }
+}
+
+/** Returns an error as an ApiError, so that one place can show all of them. */
+export function asApiError(error: unknown): ApiError {
+  return error instanceof ApiError
+    ? error
+    : new ApiError(0, null, error instanceof Error ? error.message : String(error));
+}

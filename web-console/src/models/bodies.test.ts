@@ -1,0 +1,26 @@
+import { expect, test } from "vitest";
+import { bytesOf, hexDump, indentJson, visiblePieces } from "./bodies";
+
+test("characters that hide or turn text are shown as escapes", () => {
+  expect(visiblePieces("a\u202eb\u0000")).toEqual([
+    { kind: "text", text: "a" },
+    { kind: "escape", text: "\\u{202e}" },
+    { kind: "text", text: "b" },
+    { kind: "escape", text: "\\u{0}" },
+  ]);
+  expect(visiblePieces("line\n\ttab 😀 é")).toEqual([{ kind: "text", text: "line\n\ttab 😀 é" }]);
+});
+
+test("JSON keeps its digits, escapes and repeated names", () => {
+  const text = '{"id":9223372036854775807,"x":1.10,"s":"a\\u0041, {b}","x":[],"o":{},"l":[1,null]}';
+  expect(indentJson(text)).toBe(
+    '{\n  "id": 9223372036854775807,\n  "x": 1.10,\n  "s": "a\\u0041, {b}",\n  "x": [],\n  "o": {},\n  "l": [\n    1,\n    null\n  ]\n}',
+  );
+  expect(indentJson("{a:1}")).toBeNull();
+  expect(indentJson("17")).toBe("17");
+});
+
+test("bytes are shown with their offsets", () => {
+  expect(hexDump(bytesOf("AP9oaQ==", "base64"))).toBe(`00000000  00 ff 68 69${" ".repeat(36)}  ..hi`);
+  expect([...bytesOf("é", "text")]).toEqual([0xc3, 0xa9]);
+});

@@ -1,0 +1,69 @@
+/** Bodies of messages as text that can't deceive the reader, as JSON that keeps every digit, and as hex. */
+
+export type Piece = { kind: "text"; text: string } | { kind: "escape"; text: string };
+
+// Control characters but tab, line feed and carriage return; marks of direction; zero-width and other invisible ones.
+const HIDDEN =
+  /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u00ad\u061c\u115f\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffc]|\p{Cs}/gu;
+const HEX_ROW_BYTES = 16;
+
+/** Splits a text into what can be shown as it is and escapes of characters that hide or move text. */
+export function visiblePieces(text: string): Piece[] {
+  const pieces: Piece[] = [];
+  let at = 0;
+  for (const found of text.matchAll(HIDDEN)) {
+    if (found.index > at) pieces.push({ kind: "text", text: text.slice(at, found.index) });
+    const code = found[0].codePointAt(0) ?? 0;
+    pieces.push({ kind: "escape", text: `\\u{${code.toString(16)}}` });
+    at = found.index + found[0].length;
+  }
+  if (at < text.length) pieces.push({ kind: "text", text: text.slice(at) });
+  return pieces;
+}
+
+/**
+ * Returns JSON with indentation; null if the text is not JSON. Numbers, escapes and the order of names stay as they are
+ * written, because the text is laid out again and not parsed into values.
+ */
+export function indentJson(text: string): string | null {
+  try {
+    JSON.parse(text);
+  } catch {
+    return null;
+  }
+  const out: string[] = [];
+  let depth = 0;
+  for (const [token] of text.matchAll(/"(?:[^"\\]|\\.)*"|[[\]{}]|[^\s"[\]{},:]+|[,:]/g)) {
+    if (token === "}" || token === "]") {
+      depth -= 1;
+      const isEmpty = out.at(-1) === "{" || out.at(-1) === "[";
+      out.push(isEmpty ? token : `\n${"  ".repeat(depth)}${token}`);
+      continue;
+    }
+    const previous = out.at(-1);
+    const startsLine = previous === "{" || previous === "[" || previous === ",";
+    if (startsLine) out.push(`\n${"  ".repeat(depth)}`);
+    out.push(token === ":" ? ": " : token);
+    if (token === "{" || token === "[") depth += 1;
+  }
+  return out.join("");
+}
+
+/** Returns a hex dump: offset, bytes, and printable ASCII. */
+export function hexDump(bytes: Uint8Array): string {
+  const rows: string[] = [];
+  for (let at = 0; at < bytes.length; at += HEX_ROW_BYTES) {
+    const row = [...bytes.subarray(at, at + HEX_ROW_BYTES)];
+    const hex = row.map((byte) => byte.toString(16).padStart(2, "0")).join(" ");
+    const ascii = row.map((byte) => (byte >= 0x20 && byte < 0x7f ? String.fromCharCode(byte) : ".")).join("");
+    rows.push(`${at.toString(16).padStart(8, "0")}  ${hex.padEnd(HEX_ROW_BYTES * 3 - 1)}  ${ascii}`);
+  }
+  return rows.join("\n");
+}
+
+/** Returns the bytes of a body as the API gives it. */
+export function bytesOf(body: string, encoding: "text" | "base64"): Uint8Array {
+  return encoding === "text"
+    ? new TextEncoder().encode(body)
+    : Uint8Array.from(atob(body), (character) => character.charCodeAt(0));
+}

@@ -1,0 +1,34 @@
+/** An action as text: the same call with curl and with gantry, for scripts and for reports of trouble. */
+import { fillPath } from "@/api/request";
+
+export interface Call {
+  method: "GET" | "PUT" | "POST" | "DELETE";
+  path: string;
+  values?: Record<string, string>;
+  query?: Record<string, string | number | boolean | null | undefined>;
+  body?: unknown;
+  headers?: Record<string, string>;
+}
+
+/** Returns a text as one word of a POSIX shell. */
+export function shellWord(text: string): string {
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+/** Returns a call as a curl command. The key is the shell's `$GANTRY_API_KEY`, never a secret of the browser. */
+export function curlCommand(call: Call, origin: string): string {
+  const words = ["curl", "-sS"];
+  if (call.method !== "GET") words.push("-X", call.method);
+  words.push("-H", '"Authorization: Bearer $GANTRY_API_KEY"');
+  for (const [name, value] of Object.entries(call.headers ?? {})) words.push("-H", shellWord(`${name}: ${value}`));
+  if (call.body !== undefined) {
+    words.push("-H", "'Content-Type: application/json'", "-d", shellWord(JSON.stringify(call.body)));
+  }
+  words.push(shellWord(origin + fillPath(call.path, call.values, call.query)));
+  return words.join(" ");
+}
+
+/** Returns a gantry command of words; undefined words are left out. */
+export function gantryCommand(...words: (string | undefined)[]): string {
+  return ["gantry", ...words.filter((word) => word !== undefined).map(shellWord)].join(" ");
+}

@@ -1,0 +1,89 @@
+/**
+ * Numbers and times as people read them. Every function takes null for an unknown value and returns null for it, so that
+ * a caller can't show it as a number; `Value` (src/ui/value.tsx) shows null as "unknown".
+ *
+ * Counts of 64 bits come as strings and are formatted without a detour through floating point.
+ */
+
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+
+type Count = number | string | bigint;
+
+/** Returns a count with separators: 1,234,567. */
+export function formatCount(count: Count | null | undefined, language: string): string | null {
+  if (count === null || count === undefined) return null;
+  const exact = typeof count === "string" ? integerOf(count) : count;
+  return exact === null ? null : new Intl.NumberFormat(language).format(exact);
+}
+
+/** Returns a rate in messages per second with two or three significant digits. */
+export function formatRate(perSecond: number | null | undefined, language: string): string | null {
+  if (perSecond === null || perSecond === undefined) return null;
+  const digits = perSecond >= 100 ? 0 : perSecond >= 10 ? 1 : 2;
+  return new Intl.NumberFormat(language, { maximumFractionDigits: digits }).format(perSecond);
+}
+
+/** Returns a size with a binary unit: 1.5 MiB. */
+export function formatBytes(bytes: number | string | null | undefined, language: string): string | null {
+  if (bytes === null || bytes === undefined) return null;
+  let value = Number(bytes);
+  let unit = 0;
+  while (Math.abs(value) >= 1024 && unit < UNITS.length - 1) {
+    value /= 1024;
+    unit += 1;
+  }
+  const digits = unit === 0 || value >= 100 ? 0 : 1;
+  return `${new Intl.NumberFormat(language, { maximumFractionDigits: digits }).format(value)} ${UNITS[unit] ?? ""}`;
+}
+
+/** Returns a share from 0 to 1 in percent. */
+export function formatShare(share: number | null | undefined, language: string): string | null {
+  if (share === null || share === undefined) return null;
+  return new Intl.NumberFormat(language, { style: "percent", maximumFractionDigits: share < 0.1 ? 1 : 0 }).format(
+    share,
+  );
+}
+
+/** Returns a length of time with its two largest units: 3 min 20 s. */
+export function formatDuration(seconds: number | null | undefined): string | null {
+  if (seconds === null || seconds === undefined) return null;
+  if (seconds < 1) return seconds <= 0 ? "0 s" : `${Math.round(seconds * 1000)} ms`;
+  let rest = Math.round(seconds);
+  const parts: string[] = [];
+  for (const [unit, size] of [
+    ["d", 86_400],
+    ["h", 3_600],
+    ["min", 60],
+    ["s", 1],
+  ] as const) {
+    const count = Math.floor(rest / size);
+    rest -= count * size;
+    if (count > 0) parts.push(`${count} ${unit}`);
+  }
+  return parts.slice(0, 2).join(" ");
+}
+
+/** Returns a time of the contract (ISO 8601, UTC) in the reader's time zone. */
+export function formatTime(time: string | number | null | undefined, language: string): string | null {
+  if (time === null || time === undefined) return null;
+  const date = new Date(time);
+  if (Number.isNaN(date.getTime())) return null;
+  return new Intl.DateTimeFormat(language, { dateStyle: "medium", timeStyle: "medium" }).format(date);
+}
+
+/** Returns how long ago a time was, in seconds; 0 for the future, since clocks differ a little. */
+export function ageSeconds(time: string | number | null | undefined, nowMs: number): number | null {
+  if (time === null || time === undefined) return null;
+  const at = new Date(time).getTime();
+  return Number.isNaN(at) ? null : Math.max(0, (nowMs - at) / 1000);
+}
+
+/** Returns b − a for two 64-bit numbers; null if one of them is unknown. */
+export function difference(a: string | null | undefined, b: string | null | undefined): bigint | null {
+  const [first, second] = [integerOf(a ?? ""), integerOf(b ?? "")];
+  return first === null || second === null ? null : second - first;
+}
+
+function integerOf(text: string): bigint | null {
+  return /^-?\d+$/.test(text) ? BigInt(text) : null;
+}

@@ -1,0 +1,38 @@
+/** The map: every page with its address. A page's code is loaded when somebody opens it. */
+import { createRootRoute, createRoute, createRouter, lazyRouteComponent } from "@tanstack/react-router";
+import type { ComponentType } from "react";
+import { Shell } from "@/ui/app-shell";
+import { Loading, PageFrame } from "@/ui/page-frame";
+import { NotFound, PageError } from "@/ui/page-error";
+import { parseSearch, stringifySearch } from "@/ui/url-state";
+
+const root = createRootRoute({
+  component: Shell,
+  notFoundComponent: NotFound,
+});
+
+/** A page at an address. `load` imports its feature, whose component is exported under `name`. */
+function page<Path extends string, Name extends string>(
+  path: Path,
+  name: Name,
+  load: () => Promise<Record<Name, ComponentType>>,
+) {
+  return createRoute({ getParentRoute: () => root, path, component: lazyRouteComponent(load, name) });
+}
+
+const pages = [page("/", "OverviewPage", () => import("@/features/overview/overview-page"))];
+
+export const router = createRouter({
+  routeTree: root.addChildren(pages),
+  basepath: "/console",
+  defaultPreload: "intent",
+  defaultErrorComponent: PageError,
+  defaultPendingComponent: () => (
+    <PageFrame title="Gantry">
+      <Loading />
+    </PageFrame>
+  ),
+  scrollRestoration: true,
+  parseSearch,
+  stringifySearch,
+});

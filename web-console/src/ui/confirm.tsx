@@ -1,0 +1,104 @@
+import { Button, Group, List, Modal, Stack, Text, TextInput } from "@mantine/core";
+import { createContext, use, useCallback, useState, type ReactNode } from "react";
+import { useTranslation } from "react-i18next";
+
+export interface Confirmation {
+  title: string;
+  /** What will happen, one sentence each, with names and numbers. */
+  effects: string[];
+  /** Label of the button: the verb of the action. */
+  action: string;
+  isDangerous?: boolean;
+  /** A name that has to be typed; for what can't be undone. */
+  typed?: string;
+}
+
+type Ask = (confirmation: Confirmation) => Promise<boolean>;
+
+const Context = createContext<Ask | null>(null);
+
+/** Returns a function that asks before an action; it resolves to whether the reader agreed. */
+export function useConfirm(): Ask {
+  const ask = use(Context);
+  if (ask === null) throw new Error("useConfirm needs a ConfirmProvider");
+  return ask;
+}
+
+export function ConfirmProvider({ children }: { children: ReactNode }) {
+  const [open, setOpen] = useState<{ confirmation: Confirmation; answer: (agreed: boolean) => void } | null>(null);
+  const ask = useCallback<Ask>(
+    (confirmation) =>
+      new Promise((resolve) => {
+        setOpen({
+          confirmation,
+          answer: (agreed) => {
+            setOpen(null);
+            resolve(agreed);
+          },
+        });
+      }),
+    [],
+  );
+  return (
+    <Context value={ask}>
+      {children}
+      {open !== null && <Dialog confirmation={open.confirmation} answer={open.answer} />}
+    </Context>
+  );
+}
+
+function Dialog({ confirmation, answer }: { confirmation: Confirmation; answer: (agreed: boolean) => void }) {
+  const { t } = useTranslation();
+  const [typed, setTyped] = useState("");
+  const isReady = confirmation.typed === undefined || typed === confirmation.typed;
+  return (
+    <Modal
+      opened
+      onClose={() => {
+        answer(false);
+      }}
+      title={confirmation.title}
+      closeButtonProps={{ "aria-label": t("close") }}
+    >
+      <form
+        onSubmit={(event) => {
+          event.preventDefault();
+          if (isReady) answer(true);
+        }}
+      >
+        <Stack>
+          <Text size="sm">{t("confirm.effects")}</Text>
+          <List size="sm" spacing={4} styles={{ item: { overflowWrap: "anywhere" } }}>
+            {confirmation.effects.map((effect) => (
+              <List.Item key={effect}>{effect}</List.Item>
+            ))}
+          </List>
+          {confirmation.typed !== undefined && (
+            <TextInput
+              label={t("confirm.type", { name: confirmation.typed })}
+              value={typed}
+              data-autofocus
+              autoComplete="off"
+              onChange={(event) => {
+                setTyped(event.currentTarget.value);
+              }}
+            />
+          )}
+          <Group justify="flex-end">
+            <Button
+              variant="default"
+              onClick={() => {
+                answer(false);
+              }}
+            >
+              {t("cancel")}
+            </Button>
+            <Button type="submit" color={confirmation.isDangerous ? "red" : "teal"} disabled={!isReady}>
+              {confirmation.action}
+            </Button>
+          </Group>
+        </Stack>
+      </form>
+    </Modal>
+  );
+}

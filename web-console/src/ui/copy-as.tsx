@@ -1,0 +1,45 @@
+import { Button, Menu } from "@mantine/core";
+import { useClipboard } from "@mantine/hooks";
+import { notifications } from "@mantine/notifications";
+import { IconCopy } from "@tabler/icons-react";
+import { useTranslation } from "react-i18next";
+import { curlCommand, type Call } from "@/models/commands";
+
+const ICON_PX = 16;
+
+/** Copies an action as a curl command, and as a gantry command where there is one. */
+export function CopyAs({ call, gantry }: { call: Call; gantry?: string }) {
+  const { t } = useTranslation();
+  const clipboard = useClipboard();
+  const copy = (text: string) => {
+    clipboard.copy(text);
+    notifications.show({ message: t("copy.done"), autoClose: 2_000 });
+  };
+  return (
+    <Menu position="bottom-end">
+      <Menu.Target>
+        <Button variant="subtle" size="xs" color="gray" leftSection={<IconCopy size={ICON_PX} />}>
+          {t("copy.title")}
+        </Button>
+      </Menu.Target>
+      <Menu.Dropdown>
+        <Menu.Item
+          onClick={() => {
+            copy(curlCommand(call, window.location.origin));
+          }}
+        >
+          {t("copy.curl")}
+        </Menu.Item>
+        {gantry !== undefined && (
+          <Menu.Item
+            onClick={() => {
+              copy(gantry);
+            }}
+          >
+            {t("copy.gantry")}
+          </Menu.Item>
+        )}
+      </Menu.Dropdown>
+    </Menu>
+  );
+}

@@ -1,0 +1,16 @@
+import { useTranslation } from "react-i18next";
+import { formatBytes, formatCount, formatDuration, formatRate, formatShare, formatTime } from "@/models/numbers";
+
+/** Formats of numbers and times in the language of the console. Each returns null for an unknown value. */
+export function useFormat() {
+  const { i18n } = useTranslation();
+  const language = i18n.language;
+  return {
+    count: (value: number | string | bigint | null | undefined) => formatCount(value, language),
+    rate: (value: number | null | undefined) => formatRate(value, language),
+    bytes: (value: number | string | null | undefined) => formatBytes(value, language),
+    share: (value: number | null | undefined) => formatShare(value, language),
+    duration: formatDuration,
+    time: (value: string | number | null | undefined) => formatTime(value, language),
+  };
+}

@@ -1,0 +1,24 @@
+import { IconGauge, type Icon } from "@tabler/icons-react";
+import type { OperationName } from "@/api/operations";
+import { isAllowed, type Role } from "@/models/roles";
+import { useCaller, useOperations } from "./session";
+
+export interface NavItem {
+  to: string;
+  /** Name of the feature; its text `nav` is the label. */
+  feature: string;
+  icon: Icon;
+  /** Operations without which the page makes no sense. */
+  needs: OperationName[];
+  role?: Role;
+}
+
+/** The pages of the navigation, one line each, in its order. */
+const PAGES: NavItem[] = [{ to: "/", feature: "overview", icon: IconGauge, needs: ["GET /v1/cluster"] }];
+
+/** Returns the pages that this gateway has and that the caller may read. */
+export function usePages(): NavItem[] {
+  const has = useOperations();
+  const role = useCaller()?.role ?? null;
+  return PAGES.filter((page) => has(page.needs) && isAllowed(role, page.role ?? "viewer"));
+}

@@ -1,0 +1,28 @@
+import { useSyncExternalStore } from "react";
+
+const TICK_MS = 1_000;
+let nowMs = Date.now();
+let timer: ReturnType<typeof setInterval> | undefined;
+const listeners = new Set<() => void>();
+
+function subscribe(listener: () => void): () => void {
+  listeners.add(listener);
+  timer ??= setInterval(() => {
+    nowMs = Date.now();
+    listeners.forEach((each) => {
+      each();
+    });
+  }, TICK_MS);
+  return () => {
+    listeners.delete(listener);
+    if (listeners.size === 0) {
+      clearInterval(timer);
+      timer = undefined;
+    }
+  };
+}
+
+/** The time in ms, renewed every second by one timer for the whole page. */
+export function useNow(): number {
+  return useSyncExternalStore(subscribe, () => nowMs);
+}

@@ -1,0 +1,43 @@
+import { Alert, Button, Code, Group, Stack, Text } from "@mantine/core";
+import { IconAlertTriangle, IconLock, IconPlugConnectedX } from "@tabler/icons-react";
+import { useTranslation } from "react-i18next";
+import { asApiError } from "@/api/api-error";
+
+const ICON_PX = 18;
+
+/** The one place that shows an error of the API: what happened, which field, and how to report it. */
+export function Problem({ error, onRetry }: { error: unknown; onRetry?: () => void }) {
+  const { t } = useTranslation();
+  const found = asApiError(error);
+  const problem = found.problem;
+  const isRefused = found.status === 403;
+  const title = found.isUnreachable
+    ? t("error.unreachable")
+    : isRefused
+      ? t("error.refused")
+      : found.kind === "metadata-unavailable"
+        ? t("error.metadata")
+        : (problem?.title ?? t("error.unexpected"));
+  const Icon = found.isUnreachable ? IconPlugConnectedX : isRefused ? IconLock : IconAlertTriangle;
+  return (
+    <Alert role="alert" color={isRefused ? "gray" : "red"} variant="light" icon={<Icon size={ICON_PX} />} title={title}>
+      <Stack gap="xs">
+        <Text size="sm" style={{ overflowWrap: "anywhere" }}>
+          {found.isUnreachable ? t("error.unreachableDetail") : found.message}
+        </Text>
+        {problem !== null && (
+          <Text size="xs" c="dimmed">
+            {t("error.request")} <Code>{problem.request_id}</Code>
+          </Text>
+        )}
+        {onRetry !== undefined && (
+          <Group>
+            <Button size="xs" variant="default" onClick={onRetry}>
+              {t("retry")}
+            </Button>
+          </Group>
+        )}
+      </Stack>
+    </Alert>
+  );
+}

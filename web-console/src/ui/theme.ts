@@ -1,0 +1,31 @@
+import { createTheme, type MantineColorsTuple } from "@mantine/core";
+
+// Contrast of shade 8 on white and of shade 3 on the dark background is above 4.5 (WCAG AA).
+const teal: MantineColorsTuple = [
+  "#e6fafd",
+  "#d0f0f5",
+  "#a2e0ea",
+  "#71d0df",
+  "#4bc2d6",
+  "#34b9d0",
+  "#23a9c0",
+  "#108fa4",
+  "#0b7285",
+  "#065a6a",
+];
+
+export const theme = createTheme({
+  primaryColor: "teal",
+  primaryShade: { light: 8, dark: 8 },
+  colors: { teal },
+  fontFamily:
+    'Inter, ui-sans-serif, system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "Noto Sans SC", "PingFang SC", "Microsoft YaHei", sans-serif',
+  fontFamilyMonospace: 'ui-monospace, "SF Mono", Menlo, Consolas, "Liberation Mono", monospace',
+  defaultRadius: "sm",
+  cursorType: "pointer",
+  respectReducedMotion: true,
+  headings: {
+    fontWeight: "600",
+    sizes: { h1: { fontSize: "1.25rem" }, h2: { fontSize: "1rem" }, h3: { fontSize: "0.875rem" } },
+  },
+});

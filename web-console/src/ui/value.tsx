@@ -1,0 +1,43 @@
+import { Text, Tooltip } from "@mantine/core";
+import type { ReactNode } from "react";
+import { useTranslation } from "react-i18next";
+import { ageSeconds, formatDuration } from "@/models/numbers";
+import { useFormat } from "./format";
+import { useNow } from "./now";
+
+/** A value that may be unknown. Null is shown as "unknown", with the reason if there is one; never as 0 or a dash. */
+export function Value({ children, reason, unit }: { children: ReactNode; reason?: string | null; unit?: string }) {
+  const { t } = useTranslation();
+  if (children === null || children === undefined) {
+    const unknown = (
+      <Text span inherit c="dimmed" fs="italic">
+        {t("unknown")}
+      </Text>
+    );
+    return reason ? <Tooltip label={reason}>{unknown}</Tooltip> : unknown;
+  }
+  return (
+    <span className="value">
+      {children}
+      {unit !== undefined && <span className="unit"> {unit}</span>}
+    </span>
+  );
+}
+
+/** How long ago a time was; its tooltip has the time itself. */
+export function Ago({ time }: { time: string | number | null | undefined }) {
+  const { t } = useTranslation();
+  const format = useFormat();
+  const age = formatDuration(ageSeconds(time, useNow()));
+  if (age === null) return <Value>{null}</Value>;
+  return (
+    <Tooltip label={format.time(time)}>
+      <time dateTime={new Date(time ?? 0).toISOString()}>{t("ago", { age })}</time>
+    </Tooltip>
+  );
+}
+
+/** A name that others chose: it can't change the direction or the layout of the text around it. */
+export function Name({ children }: { children: string }) {
+  return <bdi className="name">{children}</bdi>;
+}
