@@ -1,4 +1,10 @@
-import { createTheme, type MantineColorsTuple } from "@mantine/core";
+import {
+  createTheme,
+  defaultVariantColorsResolver,
+  parseThemeColor,
+  type MantineColorsTuple,
+  type VariantColorsResolver,
+} from "@mantine/core";
 
 // Contrast of shade 8 on white and of shade 3 on the dark background is above 4.5 (WCAG AA).
 const teal: MantineColorsTuple = [
@@ -14,6 +20,15 @@ const teal: MantineColorsTuple = [
   "#065a6a",
 ];
 
+// Mantine's light variant has text whose contrast is below 4.5 in small sizes.
+const variantColorResolver: VariantColorsResolver = (input) => {
+  const colors = defaultVariantColorsResolver(input);
+  const parsed = parseThemeColor({ color: input.color ?? input.theme.primaryColor, theme: input.theme });
+  if (input.variant !== "light" || !parsed.isThemeColor) return colors;
+  const dark = `color-mix(in srgb, var(--mantine-color-${parsed.color}-9) 70%, black)`;
+  return { ...colors, color: `light-dark(${dark}, var(--mantine-color-${parsed.color}-3))` };
+};
+
 export const theme = createTheme({
   primaryColor: "teal",
   primaryShade: { light: 8, dark: 8 },
@@ -21,6 +36,7 @@ export const theme = createTheme({
   fontFamily:
     'Inter, ui-sans-serif, system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "Noto Sans SC", "PingFang SC", "Microsoft YaHei", sans-serif',
   fontFamilyMonospace: 'ui-monospace, "SF Mono", Menlo, Consolas, "Liberation Mono", monospace',
+  variantColorResolver,
   defaultRadius: "sm",
   cursorType: "pointer",
   respectReducedMotion: true,
