@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from gantry.client.errors import NoAnswerError
+from gantry.client.errors import InvalidArgumentError, NoAnswerError
 from gantry.model.group import SubscriptionData
 from gantry.model.route import MASTER_ID, BrokerData
 from gantry.remoting.bodies.heartbeat import ConsumerData, HeartbeatData
@@ -84,6 +84,19 @@ class Heartbeats:
         self._clients.setdefault(client_id, _Client()).producers.add(group)
         self._forget_reached(client_id)
         self._wake.set()
+
+    def check_unused(self, client_id: str, group_name: str, topics: Iterable[str]) -> None:
+        """Raise InvalidArgumentError if a client id already has one of these topics in a group.
+
+        Two members with one id would both take the share that the group gives to this id.
+        """
+        client = self._clients.get(client_id)
+        group = None if client is None else client.groups.get(group_name)
+        for topic in topics:
+            if group is not None and topic in group.subscriptions:
+                raise InvalidArgumentError(
+                    "client_id", client_id, f"consumes topic {topic} in group {group_name} already"
+                )
 
     async def put_consumer(self, client_id: str, consumer: ConsumerData) -> None:
         """Add a client id as a consumer of a group.

@@ -41,6 +41,17 @@ def test_ask_and_reply(stack: Stack) -> None:
         assert (asked.returncode, asked.stdout) == (0, "WHO IS THERE?\n"), asked.stderr
 
 
+@pytest.mark.parametrize("options", [(), ("--orderly",)])
+def test_a_listener_gets_a_message_again_that_failed(stack: Stack, options: tuple[str, ...]) -> None:
+    topic = f"listened{len(options)}"
+    for body in ("first", "fail", "last"):
+        assert run(stack, "send", topic, body).returncode == 0
+    ended = run(stack, "listen", topic, "--group", topic, "--count", "3", *options)
+    assert ended.returncode == 0, ended.stderr
+    texts = [line.partition(" ")[2] for line in ended.stdout.splitlines()]
+    assert sorted(texts) == ["failed 0: first", "failed 0: last", "failed 1: fail"]
+
+
 def test_the_flights_example_runs_twice(stack: Stack) -> None:
     for _ in range(2):
         ended = run(stack, "flights", "--limit", "3000")
@@ -55,7 +66,7 @@ def test_four_workers_pull_the_flights_from_two_gateways(stack: Stack, tmp_path:
     assert "3000 flights pulled over 2 gateways" in " ".join(ended.stdout.split())
 
 
-@pytest.mark.parametrize("example", ["send T x", "consume T", "ask T x", "flights"])
+@pytest.mark.parametrize("example", ["send T x", "consume T", "listen T", "ask T x", "flights"])
 def test_without_a_stack(example: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     name, *arguments = example.split()
     data = str(tmp_path_factory.mktemp("none"))

@@ -51,7 +51,6 @@ from gantry.runtime.telemetry import logger
 
 log = logger("client.group")
 
-
 OnChange = Callable[[Sequence[Assignment], Sequence[MessageQueue]], Awaitable[None]]
 """Called with the queues that the member holds from now on, and the queues that it no longer holds."""
 OnReset = Callable[[MessageQueue, int], None]
@@ -114,8 +113,7 @@ class GroupMember:
         self._on_change = on_change
         self._commit_point = commit_point
         self._locks = MemberLocks(engine, group, client_id) if is_orderly else None
-        # The held queues change in one task at a time.
-        self._changing = asyncio.Lock()
+        self._changing = asyncio.Lock()  # The held queues change in one task at a time.
         self._on_reset = on_reset
         self._held = HeldQueues()
         self._wake = asyncio.Event()
@@ -136,6 +134,7 @@ class GroupMember:
         Queues of a broker that does not answer follow in a later share, as soon as the broker answers.
 
         Raises:
+            InvalidArgumentError: Another member of this engine has the same client id, group and topic.
             NoRouteError: A topic does not exist.
             ClientError: No broker answered who the members are, or where to start in any queue of the share.
         """
@@ -145,6 +144,7 @@ class GroupMember:
         try:
             for topic in self._subscriptions:
                 await self._engine.route(topic)
+            self._engine.heartbeats.check_unused(self.client_id, self.group, self._subscriptions)
             self._stops = [
                 self._engine.listen(self.group, self._wake.set),
                 self._engine.running_infos.add(self.client_id, self.group, self._running_info),
@@ -190,6 +190,10 @@ class GroupMember:
         epoch = self._held.epoch(queue)
         await self._offsets.commit_offset(self.group, queue, offset, epoch=epoch)
         self._held.committed(queue, offset, epoch)
+
+    def may_work(self, queue: MessageQueue) -> bool:
+        """Return whether the member holds a queue, and if it consumes in order, whether its lock is still valid."""
+        return queue in self._held and (self._locks is None or self._locks.holds(queue))
 
     def epoch(self, queue: MessageQueue) -> int:
         """Return the epoch of the latest reset that the member knows of a queue, which belongs into each pull."""

@@ -4,18 +4,17 @@ import asyncio
 from itertools import pairwise
 from typing import NamedTuple
 
-from gantry.client.producer import Producer
+from gantry.client import Producer, PushConsumer, StartPosition
 from gantry.model.delaylevel import DELAY_LEVELS_MS
-from gantry.model.group import SubscriptionGroup
+from gantry.model.group import ConsumeFromWhere, SubscriptionGroup
 from gantry.model.message import Message, StoredMessage
 from gantry.model.record import iter_records
 from gantry.remoting.bodies import encode_subscription_group
 from gantry.remoting.codes import RequestCode, ResponseCode
 from tests.support.brokerunit import BrokerUnit
-from tests.support.handlerconsumer import HandlerConsumer, HandlingError
 from tests.support.unitcluster import engine_on
 
-RETRY, DLQ = "%RETRY%g", "%DLQ%g"
+DLQ = "%DLQ%g"
 LADDER_MS = DELAY_LEVELS_MS[2:]
 TICK_MS = 5_000
 AFTERWARDS_S = DELAY_LEVELS_MS[-1] / 1000 + 600
@@ -28,6 +27,7 @@ class Seen(NamedTuple):
     body: bytes
     failures: int
     message_id: str
+    topic: str
 
 
 async def make_group(unit: BrokerUnit) -> None:
@@ -44,22 +44,24 @@ async def test_a_handler_that_always_fails_sees_17_deliveries_at_the_stated_gaps
         seen: list[Seen] = []
 
         async def handle(message: StoredMessage) -> None:
-            seen.append(Seen(unit.clock.now_ms(), message.body, message.reconsume_times, message.message_id))
+            at_ms, failures = unit.clock.now_ms(), message.reconsume_times
+            seen.append(Seen(at_ms, message.body, failures, message.message_id, message.topic))
             if message.body == b"poison":
-                raise HandlingError
+                raise ValueError("it can't be processed")
 
         async with engine_on(unit) as engine:
-            consumer = HandlerConsumer(engine, "g", ["T", RETRY], handle)
-            await consumer.start()
-            sent = await Producer(engine, "pg").send(Message("T", b"poison"))
-            await Producer(engine, "pg").send(Message("T", b"good"))
-            await asyncio.sleep(sum(LADDER_MS) / 1000 + AFTERWARDS_S)
-            await consumer.close()
+            start = StartPosition(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+            async with PushConsumer(engine, "g", ["T"], handle, start=start) as consumer:
+                sent = await Producer(engine, "pg").send(Message("T", b"poison"))
+                await Producer(engine, "pg").send(Message("T", b"good"))
+                await asyncio.sleep(sum(LADDER_MS) / 1000 + AFTERWARDS_S)
+                assert consumer.held_messages == 0
 
         assert [one.body for one in seen if one.body != b"poison"] == [b"good"], "a neighbour waits for nobody"
         deliveries = [one for one in seen if one.body == b"poison"]
         assert [one.failures for one in deliveries] == list(range(17))
         assert {one.message_id for one in deliveries} == {sent.message_id}
+        assert {one.topic for one in deliveries} == {"T"}, "a retry is shown under its first topic"
         gaps_ms = [after.at_ms - before.at_ms for before, after in pairwise(deliveries)]
         late_ms = [gap_ms - delay_ms for gap_ms, delay_ms in zip(gaps_ms, LADDER_MS, strict=True)]
         assert all(0 <= late <= 3 * TICK_MS for late in late_ms), late_ms
