@@ -6,6 +6,7 @@ from typing import Any
 from gantry.http import calls
 from gantry.http.alertclient import AsyncAlertClient
 from gantry.http.consumeclient import AsyncConsumeClient
+from gantry.http.keyclient import AsyncKeyClient
 from gantry.http.offsetclient import AsyncOffsetClient
 from gantry.http.reportclient import AsyncReportClient
 from gantry.http.results import (
@@ -18,7 +19,6 @@ from gantry.http.results import (
     GroupConsistency,
     GroupOffset,
     GroupSubscription,
-    Key,
     Message,
     MessageLife,
     OffsetCommit,
@@ -26,7 +26,6 @@ from gantry.http.results import (
     OutgoingMessage,
     Queue,
     QueueMessages,
-    Rights,
     SendResult,
     Ticket,
     Topic,
@@ -34,7 +33,9 @@ from gantry.http.results import (
 from gantry.http.workclient import AsyncWorkClient
 
 
-class AsyncGantryClient(AsyncAlertClient, AsyncConsumeClient, AsyncOffsetClient, AsyncReportClient, AsyncWorkClient):
+class AsyncGantryClient(
+    AsyncAlertClient, AsyncConsumeClient, AsyncKeyClient, AsyncOffsetClient, AsyncReportClient, AsyncWorkClient
+):
     """Calls one gateway with one API key, over a pool of connections. No call is repeated after a failure.
 
     Every method raises GantryProblem if the gateway refuses the call or can't serve it, GantryConnectionError if no
@@ -165,18 +166,6 @@ class AsyncGantryClient(AsyncAlertClient, AsyncConsumeClient, AsyncOffsetClient,
     async def get_cluster(self) -> Cluster:
         """Return the current state of name servers and brokers."""
         return await self.run(calls.get_cluster())
-
-    async def list_keys(self, *, revoked: bool = False) -> list[Key]:
-        """Return the API keys without their secret parts; with `revoked`, revoked keys too."""
-        return await self._all_pages(lambda cursor: calls.list_keys(revoked=revoked, cursor=cursor))
-
-    async def create_key(self, name: str, rights: Rights) -> Key:
-        """Create an API key. Only this answer contains the key itself."""
-        return await self.run(calls.create_key(name, rights))
-
-    async def revoke_key(self, key_id: str) -> None:
-        """Revoke an API key."""
-        await self.run(calls.revoke_key(key_id))
 
     async def create_ticket(self) -> Ticket:
         """Create a one-use ticket for a browser's WebSocket."""

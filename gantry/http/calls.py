@@ -2,7 +2,7 @@
 
 Both clients run the same calls. This module does no I/O. A call's `read` gets the body of a 2xx answer; any other
 answer is a problem (`read_answer`). The calls of reports are in reportcalls.py,
-those of alerts in alertcalls.py, and those of jobs, dead letters and scheduled messages in workcalls.py.
+those of alerts in alertcalls.py, those of keys in keycalls.py, and those of jobs, dead letters and scheduled messages in workcalls.py.
 """
 
 from base64 import b64encode
@@ -34,7 +34,6 @@ from gantry.http.results import (
     GroupConsistency,
     GroupOffset,
     GroupSubscription,
-    Key,
     Message,
     MessageLife,
     OffsetCommit,
@@ -42,7 +41,6 @@ from gantry.http.results import (
     OutgoingMessage,
     Queue,
     QueueMessages,
-    Rights,
     SendResult,
     Ticket,
     Topic,
@@ -209,22 +207,6 @@ def list_subscriptions(group: str, *, cursor: str | None) -> Call[Page[GroupSubs
 def get_cluster() -> Call[Cluster]:
     """Get the state of name servers and brokers."""
     return Call("GET", "/v1/cluster", json_of(Cluster))
-
-
-def list_keys(*, revoked: bool, cursor: str | None) -> Call[Page[Key]]:
-    """List API keys."""
-    return Call("GET", "/v1/keys", json_of(Page[Key]), page_of(cursor, revoked=_flag(revoked)))
-
-
-def create_key(name: str, rights: Rights) -> Call[Key]:
-    """Create an API key."""
-    content = msgspec.json.encode({"name": name, "rights": rights})
-    return Call("POST", "/v1/keys", json_of(Key), content=content, headers={"content-type": JSON})
-
-
-def revoke_key(key_id: str) -> Call[None]:
-    """Revoke an API key."""
-    return Call("DELETE", path_of("keys", key_id), read_nothing)
 
 
 def create_ticket() -> Call[Ticket]:

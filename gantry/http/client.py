@@ -6,6 +6,7 @@ from typing import Any
 from gantry.http import calls
 from gantry.http.alertclient import AlertClient
 from gantry.http.consumeclient import ConsumeClient
+from gantry.http.keyclient import KeyClient
 from gantry.http.offsetclient import OffsetClient
 from gantry.http.reportclient import ReportClient
 from gantry.http.results import (
@@ -18,7 +19,6 @@ from gantry.http.results import (
     GroupConsistency,
     GroupOffset,
     GroupSubscription,
-    Key,
     Message,
     MessageLife,
     OffsetCommit,
@@ -26,7 +26,6 @@ from gantry.http.results import (
     OutgoingMessage,
     Queue,
     QueueMessages,
-    Rights,
     SendResult,
     Ticket,
     Topic,
@@ -34,7 +33,7 @@ from gantry.http.results import (
 from gantry.http.workclient import WorkClient
 
 
-class GantryClient(AlertClient, ConsumeClient, OffsetClient, ReportClient, WorkClient):
+class GantryClient(AlertClient, ConsumeClient, KeyClient, OffsetClient, ReportClient, WorkClient):
     """Calls one gateway with one API key, over a pool of connections. No call is repeated after a failure.
 
     Every method raises GantryProblem if the gateway refuses the call or can't serve it, GantryConnectionError if no
@@ -165,18 +164,6 @@ class GantryClient(AlertClient, ConsumeClient, OffsetClient, ReportClient, WorkC
     def get_cluster(self) -> Cluster:
         """Return the current state of name servers and brokers."""
         return self.run(calls.get_cluster())
-
-    def list_keys(self, *, revoked: bool = False) -> list[Key]:
-        """Return the API keys without their secret parts; with `revoked`, revoked keys too."""
-        return self._all_pages(lambda cursor: calls.list_keys(revoked=revoked, cursor=cursor))
-
-    def create_key(self, name: str, rights: Rights) -> Key:
-        """Create an API key. Only this answer contains the key itself."""
-        return self.run(calls.create_key(name, rights))
-
-    def revoke_key(self, key_id: str) -> None:
-        """Revoke an API key."""
-        self.run(calls.revoke_key(key_id))
 
     def create_ticket(self) -> Ticket:
         """Create a one-use ticket for a browser's WebSocket."""

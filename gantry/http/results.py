@@ -340,13 +340,26 @@ class Rights(msgspec.Struct, frozen=True):
     metrics: bool = False
 
 
+class KeyLimits(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The limits of a key on each gateway; None: none of its own."""
+
+    messages_per_s: int | None = None
+    bytes_per_s: int | None = None
+    connections: int | None = None
+    in_flight: int | None = None
+
+
 class Key(msgspec.Struct, frozen=True, kw_only=True):
-    """An API key; only the answer that creates it contains `key`."""
+    """An API key; only the answer that creates or rotates it contains `key`."""
 
     id: str
     name: str
     rights: Rights
     created_at: str
+    limits: KeyLimits = KeyLimits()
+    expires_at: str | None = None
+    rotated_at: str | None = None
+    previous_valid_until: str | None = None
     revoked_at: str | None = None
     last_used_at: str | None = None
     key: str | None = None

@@ -156,10 +156,11 @@ def build_core(
     engine = ClientEngine(_client_settings(settings, process_id), clock=clock, rng=rng)
     producer = Producer(engine, PRODUCER_GROUP)
     receipt_key = ReceiptKey(str(Path(settings.data_dir) / RECEIPT_KEY_FILE))
-    metadata, keys, passwords = Metadata(_database(settings, clock)), KeyRing(), Passwords()
+    metadata, keys, passwords = Metadata(_database(settings, clock)), KeyRing(clock), Passwords()
     sessions = SessionRing(clock)
     session_store = _session_store(settings, sessions, metadata, passwords)
-    callers = Callers(keys, sessions, session_store)
+    key_store = _key_store(settings, keys, receipt_key, metadata, clock)
+    callers = Callers(keys, sessions, session_store, key_store)
     brokers = Brokers(engine, clock=clock)
     health = Health(engine, metadata, clock=clock, keys_loaded=lambda: keys.is_loaded)
     windows = TopicWindows(engine)
@@ -177,7 +178,7 @@ def build_core(
         tracer=Tracer(engine) if settings.trace_messages else None,
         metadata=metadata,
         keys=keys,
-        key_store=_key_store(settings, keys, receipt_key, metadata, clock),
+        key_store=key_store,
         receipt_key=receipt_key,
         callers=callers,
         passwords=passwords,

@@ -11,6 +11,7 @@ from typing import Final
 
 from gantry.runtime.clock import Clock, SystemClock
 from services.gateway.bodies import Bodies
+from services.gateway.keyrates import KeyRates
 from services.gateway.quotas import ADDRESS, KEY, Quota
 from services.gateway.rates import Rate
 from services.gateway.settings import GatewaySettings
@@ -83,6 +84,7 @@ class Limits:
         address_unsent_bytes: Bytes of answers to callers without a key, by address.
         bodies: Bytes of requests in memory, by key, or by address while the key is not known yet (bodies.py).
         body_bytes: Quota of `bodies` by key. All other data that a key sends counts there, too.
+        key_rates: The limits that keys have of their own (keyrates.py).
         turns: Shares the turns of the event loop among requests and large pieces of work.
         rates: Limits on requests a second by key or address; empty unless settings define them.
     """
@@ -118,6 +120,9 @@ class Limits:
         self.bodies = Bodies(settings, clock or SystemClock())
         self.body_bytes = self.bodies.by_key
         self.turns = Turns()
+        self.key_rates = KeyRates(
+            self.streams, self.requests, self.long_polls, monotonic_ms=(clock or SystemClock()).monotonic_ms
+        )
         per_s = {KEY: settings.key_requests_per_s, ADDRESS: settings.address_requests_per_s}
         self.rates = {scope: Rate("requests_per_s", scope, per_s=rate) for scope, rate in per_s.items() if rate}
 

@@ -32,7 +32,7 @@ from services.gateway.asgi.operation import Operation
 from services.gateway.asgi.paths import routing_path
 from services.gateway.errors import INTERNAL, STOPPING, ProblemError, invalid, problem_of
 from services.gateway.metrics import GatewayMetrics
-from services.gateway.rates import Allowance, Rate
+from services.gateway.rates import RateLine
 from services.gateway.requestids import RequestIds, read_given_id
 
 log = logger("gateway.requests")
@@ -149,8 +149,11 @@ class RequestMiddleware:
     def _headers(self, call: Call) -> Headers:
         """Return the headers of every answer."""
         headers: Headers = [(b"x-request-id", call.request_id.encode())]
-        if call.rates:
-            headers += rate_lines(call.rates)
+        rates = call.rates
+        if call.principal.limits is not None:
+            rates = [*rates, *self._gate.limits.key_rates.lines(call.principal)]
+        if rates:
+            headers += rate_lines(rates)
         if self._gate.cors is not None:
             headers += self._gate.cors.headers(call.header_values)
         return headers
@@ -239,11 +242,16 @@ class BarePaths:
         return None
 
 
-def rate_lines(rates: Iterable[tuple[Rate, Allowance]]) -> Headers:
-    """Return the headers that tell a caller its rates (draft-ietf-httpapi-ratelimit-headers-10)."""
+def rate_lines(rates: Iterable[RateLine]) -> Headers:
+    """Return the headers that tell a caller its limits (draft-ietf-httpapi-ratelimit-headers-10)."""
     policies, left = [], []
-    for rate, allowance in rates:
-        policies.append(b'"%b";q=%d;w=1' % (rate.scope.encode(), rate.per_s))
-        reset_s = -(-allowance.full_in_ms // 1_000)
-        left.append(b'"%b";r=%d;t=%d' % (rate.scope.encode(), allowance.left, reset_s))
-    return [(b"ratelimit-policy", b", ".join(policies)), (b"ratelimit", b", ".join(left))]
+    for rate in rates:
+        policy, state = f'"{rate.name}";q={rate.quota}', f'"{rate.name}";r={rate.left}'
+        if rate.unit is not None:
+            policy += f';qu="{rate.unit}"'
+        if rate.full_in_ms is not None:
+            policy += ";w=1"
+            state += f";t={-(-rate.full_in_ms // 1_000)}"
+        policies.append(policy)
+        left.append(state)
+    return [(b"ratelimit-policy", ", ".join(policies).encode()), (b"ratelimit", ", ".join(left).encode())]

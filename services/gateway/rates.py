@@ -19,6 +19,24 @@ class Allowance(NamedTuple):
     full_in_ms: int
 
 
+class RateLine(NamedTuple):
+    """A limit and its rest, as the headers of an answer tell it.
+
+    Attributes:
+        name: Name of the limit.
+        quota: The limit.
+        left: The rest of it.
+        full_in_ms: Time until all of it is available again; None for one that is not in a second.
+        unit: Unit of the quota; None: requests.
+    """
+
+    name: str
+    quota: int
+    left: int
+    full_in_ms: int | None = None
+    unit: str | None = None
+
+
 class Rate:
     """A limit on requests a second for each holder.
 
@@ -69,6 +87,10 @@ class Rate:
         """Return the requests that a holder has left."""
         taken_ms = max(0.0, self._full_at.get(holder, 0.0) - now_ms)
         return Allowance(int((_WINDOW_MS - taken_ms) * self.per_s / _WINDOW_MS + 1e-6), ceil(taken_ms))
+
+    def line(self, allowance: Allowance) -> RateLine:
+        """Return the rate for the headers of an answer."""
+        return RateLine(self.scope, self.per_s, allowance.left, allowance.full_in_ms)
 
     @property
     def holders(self) -> int:

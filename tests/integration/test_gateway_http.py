@@ -379,3 +379,38 @@ def test_all_calls_of_the_console_exist(http):
     assert http.request("OPTIONS", "/v1/topics").headers["Allow"] == "GET, HEAD, OPTIONS"
     head = http.head("/v1/topics")
     assert (head.status_code, head.content) == (200, b"")
+
+
+def test_the_limits_of_a_key_are_told_and_kept_and_others_do_not_feel_them(http, stack):
+    made = http.post("/v1/keys", json={"name": "slow", "rights": {"publish": ["*"]}, "limits": {"messages_per_s": 5}})
+    assert made.json()["limits"]["messages_per_s"] == 5
+    with httpx.Client(
+        base_url=stack.facts["http"], headers={"Authorization": f"Bearer {made.json()['key']}"}, trust_env=False
+    ) as slow:
+        batch = slow.post(f"{TOPIC}/messages:batch", json={"messages": [{"body": "x"}] * 50})
+        assert batch.json()["stored"] == 50
+        assert batch.headers["ratelimit-policy"] == '"messages_per_s";q=5;qu="messages";w=1'
+        assert batch.headers["ratelimit"].startswith('"messages_per_s";r=0;t=')
+        refused = slow.post(f"{TOPIC}/messages", json={"body": "x"})
+        assert (refused.status_code, refused.json()["outcome"]) == (429, "not_stored")
+        assert int(refused.headers["retry-after"]) >= 5
+        assert "RateLimit-Policy" in refused.headers
+        assert http.post(f"{TOPIC}/messages", json={"body": "x"}).status_code == 201
+        changed = http.put(f"/v1/keys/{made.json()['id']}", json={"limits": {}})
+        assert changed.json()["limits"] == dict.fromkeys(("messages_per_s", "bytes_per_s", "connections", "in_flight"))
+        free = slow.post(f"{TOPIC}/messages", json={"body": "x"})
+        assert free.status_code == 201
+        assert "RateLimit" not in free.headers
+
+
+def test_a_rotated_key_keeps_its_id_and_both_secrets_work(http, stack):
+    made = http.post("/v1/keys", json={"name": "r", "rights": {"publish": ["*"]}}).json()
+    rotated = http.post(f"/v1/keys/{made['id']}:rotate", json={"overlap": "1h"}).json()
+    assert (rotated["id"], rotated["rights"]) == (made["id"], made["rights"])
+    assert rotated["previous_valid_until"] is not None
+    for key in (made["key"], rotated["key"]):
+        headers = {"Authorization": f"Bearer {key}"}
+        assert http.post(f"{TOPIC}/messages", json={"body": "x"}, headers=headers).status_code == 201
+    assert http.post(f"/v1/keys/{made['id']}:rotate").json()["key"] != rotated["key"], "24h without a body"
+    assert http.post("/v1/keys/key-none:rotate").status_code == 404
+    assert http.post(f"/v1/keys/{made['id']}:rotate", json={"overlap": "soon"}).json()["field"] == "/overlap"

@@ -5,18 +5,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import func, select
 
+from gantry.model.errors import InvalidValueError
 from gantry.runtime.clock import SystemClock
 from gantry.runtime.privatefiles import find_private, write_private
+from services.gateway.auth.callers import Callers
 from services.gateway.auth.keycache import FileKeyCache
 from services.gateway.auth.keyring import KeyRecord, KeyRing, digest_of
 from services.gateway.auth.keystore import KeyStore
+from services.gateway.auth.passwords import Passwords
+from services.gateway.auth.sessionring import SessionRing
+from services.gateway.auth.sessionstore import SessionStore
 from services.gateway.db.engine import Database
-from services.gateway.db.keys import KeyRepository
+from services.gateway.db.keys import EARLIER_MAX, KEPT_MAX, KeyRepository
+from services.gateway.db.models import EarlierSecret
 from services.gateway.db.repositories import Actor, AuditRepository
 from services.gateway.errors import ProblemError
-from services.gateway.schemas.keys import NewKey
-from services.gateway.schemas.rights import ALL_RIGHTS, Rights
+from services.gateway.schemas.keys import KeyChange, KeyRotation, NewKey
+from services.gateway.schemas.rights import ALL_RIGHTS, KeyLimits, Rights
 from services.gateway.usecases.keys import Keys
 from services.gateway.usecases.metadata import Metadata
 from services.gateway.views.keys import key_view
@@ -221,3 +228,115 @@ def test_the_cache_holds_digests_and_no_keys(tmp_path):
     cache.save(records)
     assert cache.load() == records
     assert b"gk_secret" not in (tmp_path / "keys.json").read_bytes()
+
+
+async def test_of_many_rotations_only_the_newest_secrets_are_kept_and_fewer_are_valid(database, tmp_path):
+    made, keys = store(database, tmp_path)
+    await made.refresh()
+    admin = Keys(Metadata(database), keys, made)
+    created = await admin.create(NewKey("n", Rights(publish=("*",))), Actor("test"))
+    secrets = [created.secret]
+    for _ in range(KEPT_MAX + 5):
+        rotated = await admin.rotate(created.row.id, KeyRotation("1h"), Actor("test"))
+        secrets.append(rotated.secret)
+    for secret in secrets[-1 - EARLIER_MAX :]:
+        assert keys.authenticate(f"Bearer {secret}").key_id == created.row.id
+    with pytest.raises(ProblemError):
+        keys.authenticate(f"Bearer {secrets[-2 - EARLIER_MAX]}")
+    async with database.transaction() as session:
+        assert await session.scalar(select(func.count()).select_from(EarlierSecret)) == KEPT_MAX
+        entry = (await AuditRepository(session).page(kind="key", name=created.row.id))[0]
+    assert (entry.action, entry.after) == ("key.rotate", {"overlap_s": 3_600})
+
+
+async def test_a_rotation_without_overlap_ends_all_earlier_secrets(database, tmp_path):
+    made, keys = store(database, tmp_path)
+    await made.refresh()
+    admin = Keys(Metadata(database), keys, made)
+    created = await admin.create(NewKey("n", Rights(publish=("*",))), Actor("test"))
+    first = await admin.rotate(created.row.id, KeyRotation("90d"), Actor("test"))
+    last = await admin.rotate(created.row.id, KeyRotation("0s"), Actor("test"))
+    await made.refresh()
+    for ended in (created, first):
+        with pytest.raises(ProblemError):
+            keys.authenticate(f"Bearer {ended.secret}")
+    assert keys.authenticate(f"Bearer {last.secret}").key_id == created.row.id
+    with pytest.raises(InvalidValueError, match="overlap"):
+        await admin.rotate(created.row.id, KeyRotation("91d"), Actor("test"))
+
+
+async def test_the_file_of_the_first_key_does_not_bring_a_rotated_secret_back(database, tmp_path):
+    made, keys = store(database, tmp_path)
+    await made.refresh()
+    old = bearer(tmp_path)
+    admin = Keys(Metadata(database), keys, made)
+    await admin.rotate(keys.authenticate(old).key_id, KeyRotation("0s"), Actor("test"))
+    kept, keys = store(database, tmp_path, keep=True)
+    await kept.refresh()
+    with pytest.raises(ProblemError):
+        keys.authenticate(old)
+    assert len(keys.records()) == 1
+
+
+async def test_a_gateway_looks_up_a_key_that_another_one_made(database, tmp_path):
+    here, keys = store(database, tmp_path / "here")
+    await here.refresh()
+    there, others = store(database, tmp_path / "there")
+    await there.refresh()
+    admin = Keys(Metadata(database), keys, here)
+    created = await admin.create(NewKey("n", Rights(publish=("*",)), limits=KeyLimits(in_flight=3)), Actor("test"))
+    rotated = await admin.rotate(created.row.id, KeyRotation("1h"), Actor("test"))
+    callers = Callers(others, SessionRing(SystemClock()), no_sessions(), there)
+    for secret in (rotated.secret, created.secret):
+        principal = await callers.authenticate(f"Bearer {secret}")
+        assert (principal.key_id, principal.limits) == (created.row.id, KeyLimits(in_flight=3))
+    with pytest.raises(ProblemError) as caught:
+        await callers.authenticate("Bearer gk_wrong")
+    assert caught.value.status == 401
+    # A wrong key is looked up once in a while only.
+    assert not await there.look_up(digest_of("gk_wrong"))
+    await admin.revoke(created.row.id, Actor("test"))
+    assert not await there.look_up(digest_of(rotated.secret))
+
+
+async def test_without_postgres_an_unknown_key_is_not_called_wrong(tmp_path):
+    away = Database.open("postgresql://nobody@127.0.0.1:1/nothing", clock=SystemClock())
+    try:
+        made, keys = store(away, tmp_path)
+        keys.replace([KeyRecord("key-1", digest_of("gk_known"), "n", ALL_RIGHTS)])
+        callers = Callers(keys, SessionRing(SystemClock()), no_sessions(), made)
+        assert (await callers.authenticate("Bearer gk_known")).key_id == "key-1"
+        with pytest.raises(ProblemError) as caught:
+            await callers.authenticate("Bearer gk_other")
+        assert caught.value.status == 503
+    finally:
+        await away.close()
+
+
+async def test_the_last_admin_key_can_neither_be_revoked_nor_get_an_end(database, tmp_path):
+    made, keys = store(database, tmp_path)
+    await made.refresh()
+    admin = Keys(Metadata(database), keys, made)
+    [first] = keys.records()
+    end = "2999-01-01T00:00:00Z"
+    # An admin key that expires does not count.
+    await admin.create(NewKey("n", Rights(admin=True), expires_at=end), Actor("test"))
+    for attempt in (
+        admin.change(first.id, KeyChange(expires_at=end), Actor("test")),
+        admin.revoke(first.id, Actor("test")),
+    ):
+        with pytest.raises(ProblemError) as caught:
+            await attempt
+        assert caught.value.status == 409
+    other = await admin.create(NewKey("n", Rights(admin=True)), Actor("test"))
+    changed = await admin.change(first.id, KeyChange(expires_at=end, limits=KeyLimits(connections=1)), Actor("test"))
+    assert (changed.limits, changed.expires_at.year) == ({"connections": 1}, 2999)
+    assert (await admin.change(first.id, KeyChange(expires_at=None), Actor("test"))).expires_at is None
+    await admin.revoke(other.row.id, Actor("test"))
+    with pytest.raises(InvalidValueError, match="not in the future"):
+        await admin.create(NewKey("n", Rights(), expires_at="2020-01-01T00:00:00Z"), Actor("test"))
+
+
+def no_sessions() -> SessionStore:
+    ring = SessionRing(SystemClock())
+    return SessionStore(ring, None, Passwords(), interval_ms=30_000, first_password_file="unused")

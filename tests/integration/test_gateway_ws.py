@@ -25,7 +25,7 @@ from gantry.http import (
     StreamClosedError,
     Subscription,
 )
-from gantry.http.results import ConsumeRights, Rights
+from gantry.http.results import ConsumeRights, KeyLimits, Rights
 from gantry.remoting.bodies import ConsumerRunningInfo
 from gantry.remoting.codes import RequestCode
 from gantry.remoting.headers.client import GetConsumerRunningInfoHeader
@@ -491,3 +491,31 @@ async def test_orderly_consumers_take_queues_over_without_reordering(
     assert (record.count, len(record.handled)) == (1_200, 4)
     assert len(record.returned) >= 8
     assert record.repeated <= 2 * 3 * 4, "at most the batches in flight at the two closes come again"
+
+
+async def test_a_key_limits_its_streams_and_their_publishes(
+    stack: Stack, client: AsyncGantryClient, topic: str
+) -> None:
+    limits = KeyLimits(connections=1, messages_per_s=10)
+    made = await client.create_key("limited", Rights(publish=[topic]), limits=limits)
+    async with StreamClient(stack.facts["http"], made.key) as stream:
+        assert (await stream.publish(topic, [OutgoingMessage("x")] * 30)).stored == 30
+        with pytest.raises(GantryProblem, match="messages_per_s") as refused:
+            await stream.publish(topic, [OutgoingMessage("x")])
+        assert (refused.value.problem.status, refused.value.problem.outcome) == (429, "not_stored")
+        with pytest.raises(GantryProblem, match="connections") as second:
+            await StreamClient(stack.facts["http"], made.key).open()
+        assert second.value.problem.status == 429
+        # The stream follows a change of the limits.
+        await client.change_key(made.id, limits=KeyLimits())
+        assert (await stream.publish(topic, [OutgoingMessage("x")])).stored == 1
+        await client.rotate_key(made.id, overlap="0s")
+
+        async def is_closed() -> bool:
+            try:
+                await stream.publish(topic, [OutgoingMessage("x")])
+            except GantryError:
+                return True
+            return False
+
+        await eventually(is_closed)

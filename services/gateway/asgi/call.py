@@ -15,7 +15,7 @@ from services.gateway.auth.principal import NOBODY, Principal
 from services.gateway.bodies import SMALL_BYTES, Body
 from services.gateway.errors import DUPLICATE, TOO_LARGE, UNSUPPORTED_MEDIA_TYPE, ProblemError, invalid
 from services.gateway.limits import RequestSlot, Unsent
-from services.gateway.rates import Allowance, Rate
+from services.gateway.rates import RateLine
 from services.gateway.schemas.dense import VALUES_AT_ONCE_MAX, is_dense
 from services.gateway.schemas.reading import read_json
 from services.gateway.settings import METADATA_BYTES_MAX, REQUEST_BYTES_MAX
@@ -68,7 +68,7 @@ class Call(Request):
         header_values: Headers by lower-case name; of a repeated header the last value.
         path_label: Template of the route, for metrics; `unmatched` until a route has accepted the request.
         outcome: Outcome of a send that fails from here on; None for other requests.
-        rates: Remaining rates of its key and its address; empty if the settings have none.
+        rates: Limits of its key and its address, and what is left of them; empty if there are none.
         slot: Its place among the requests in progress; None for probes and public routes.
         unsent: Bytes of its answer that count for its caller; None while none do.
         status: Status of the answer; 0 until the answer begins.
@@ -83,7 +83,7 @@ class Call(Request):
     path_label = UNMATCHED
     outcome: str | None = None
     session_cookie: str | None = None
-    rates: Sequence[tuple[Rate, Allowance]] = ()
+    rates: Sequence[RateLine] = ()
     slot: RequestSlot | None = None
     unsent: Unsent | None = None
     status = 0
@@ -240,6 +240,16 @@ class Call(Request):
         else:
             # The answer reports a change that has been made.
             self.unsent.take_back(size)
+
+    def require_send(self) -> None:
+        """Raise ProblemError (429) if the key may not send now; called before the body is read."""
+        if self.principal.limits is not None:
+            self.gate.limits.key_rates.require_send(self.principal)
+
+    def count_send(self, messages: int, size_bytes: int) -> None:
+        """Count the messages of a send, and the bytes of its body, for the key."""
+        if self.principal.limits is not None:
+            self.gate.limits.key_rates.count_send(self.principal, messages, size_bytes)
 
     def release(self) -> None:
         """Free the place among the requests in progress, and the bytes of the body."""

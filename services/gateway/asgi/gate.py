@@ -71,6 +71,8 @@ class Gate:
             return
         if rates and KEY in rates:
             self._count(call, KEY, call.principal.key_id)
+        if call.principal.limits is not None:
+            self.limits.key_rates.require_slot(call.principal)
         call.slot = RequestSlot(self.limits, call.principal.key_id)
 
     async def load_session(self, call: Call) -> None:
@@ -135,6 +137,6 @@ class Gate:
         try:
             allowance = rate.take(holder, now_ms)
         except ProblemError:
-            call.rates = [(rate, rate.allowance(holder, now_ms))]
+            call.rates = [rate.line(rate.allowance(holder, now_ms))]
             raise
-        call.rates = [*call.rates, (rate, allowance)]
+        call.rates = [*call.rates, rate.line(allowance)]

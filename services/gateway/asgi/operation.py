@@ -14,6 +14,7 @@ from services.gateway.asgi.answer import Answer
 from services.gateway.asgi.call import CALL, Call
 from services.gateway.asgi.paths import nothing_at
 from services.gateway.asgi.query import parse_query
+from services.gateway.auth.keyring import UnknownKeyError
 from services.gateway.errors import METHOD_NOT_ALLOWED, ProblemError
 from services.gateway.limits import UNSENT_BYTES_FREE
 
@@ -69,7 +70,11 @@ class Operation(Route):
         try:
             if b"cookie" in call.header_values and not self.is_public:
                 await call.gate.load_session(call)
-            call.gate.admit(call, self)
+            try:
+                call.gate.admit(call, self)
+            except UnknownKeyError as unknown:
+                await call.gate.callers.look_up(unknown)
+                call.gate.admit(call, self)
             query_string = call.scope["query_string"]
             if query_string:
                 call.query = parse_query(query_string, self.query)
@@ -98,7 +103,11 @@ async def answer_unmatched(request: Request, error: Exception) -> Response:
     """
     assert isinstance(error, HTTPException), error
     call: Call = request.scope[CALL]
-    call.gate.admit_unmatched(call)
+    try:
+        call.gate.admit_unmatched(call)
+    except UnknownKeyError as unknown:
+        await call.gate.callers.look_up(unknown)
+        call.gate.admit_unmatched(call)
     if error.status_code != METHOD_NOT_ALLOWED.status:
         raise nothing_at(request.scope["raw_path"])
     allowed = _allowed_methods(request)

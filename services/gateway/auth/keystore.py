@@ -1,7 +1,8 @@
 """KeyStore: updates the key ring from Postgres, and makes the first key of an installation.
 
 The ring is filled from the cache at start, and from Postgres at once and then every `interval_ms`, so a key that was
-revoked through another gateway is valid here for at most that long. While Postgres is unavailable, the ring stays as it
+revoked through another gateway is valid here for at most that long. A key that the ring does not have is looked up, so a
+new key or secret is valid on every gateway at once. While Postgres is unavailable, the ring stays as it
 is.
 
 The first key is made if Postgres has no valid key. It is written to its file before it is added to Postgres: if the
@@ -13,32 +14,41 @@ way, with one more key: of the other keys, only the digests are known. They stay
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from typing import Final
 
 import msgspec
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from gantry.runtime.clock import Clock
+from gantry.runtime.clock import Clock, SystemClock
 from gantry.runtime.privatefiles import find_private, write_private
 from gantry.runtime.telemetry import logger
 from services.gateway.auth.keycache import KeyCache
-from services.gateway.auth.keyring import KeyRecord, KeyRing, digest_of, make_key, make_key_id
+from services.gateway.auth.keyring import EarlierSecret, KeyRecord, KeyRing, digest_of, make_key, make_key_id
 from services.gateway.auth.receiptkey import ReceiptKey
 from services.gateway.db.engine import Database
 from services.gateway.db.errors import MetadataUnavailableError
 from services.gateway.db.keys import KeyRepository
 from services.gateway.db.leadership import lock_key
 from services.gateway.db.models import ApiKey
+from services.gateway.db.models import EarlierSecret as EarlierRow
 from services.gateway.db.repositories import LIST_LIMIT_MAX, Actor
-from services.gateway.schemas.rights import ALL_RIGHTS, Rights
+from services.gateway.errors import METADATA_UNAVAILABLE, ProblemError
+from services.gateway.schemas.rights import ALL_RIGHTS, KeyLimits, Rights
 
 log = logger("gateway.keys")
 
 FIRST_KEY_NAME = "first key"
 RESTORED_KEY_NAME = "made at a start that found no key file"
 BOOTSTRAP = Actor("bootstrap")
+LOOKUPS_AT_ONCE: Final = 4
+LOOKUPS_WAITING_MAX: Final = 100
+"""Look-ups of unknown keys at the same time, and beside them waiting. Postgres has ten connections of this gateway."""
+MISSED_MS: Final = 5_000
+"""Time for which a wrong key is not looked up again."""
+MISSED_MAX: Final = 10_000
 
 
 class KeyStore:
@@ -67,6 +77,9 @@ class KeyStore:
         self._first_key_file = first_key_file
         self._must_restore_file = keep_first_key_file
         self._receipt_key = receipt_key
+        self._missed: dict[bytes, int] = {}
+        self._lookups = asyncio.Semaphore(LOOKUPS_AT_ONCE)
+        self._waiting = 0
         self.unavailable: str | None = None if database is not None else "no database is configured"
         """The reason why Postgres did not answer last time, or None."""
 
@@ -92,6 +105,7 @@ class KeyStore:
                     rows = [await self._make_first(session)]
                 elif self._must_restore_file:
                     rows = await self._restore_file_key(session)
+                records = records_of(rows, await KeyRepository(session).earlier_secrets())
                 now = datetime.fromtimestamp(self._clock.now_ms() / 1_000, UTC)
                 await KeyRepository(session).touch(dict.fromkeys(sorted(used), now))
                 if self._receipt_key is not None:
@@ -107,7 +121,7 @@ class KeyStore:
             return False
         self.unavailable = None
         self._must_restore_file = False
-        if self._keys.replace(_record(row) for row in rows):
+        if self._keys.replace(records):
             self._cache.save(self._keys.records())
         return True
 
@@ -115,8 +129,41 @@ class KeyStore:
         """Refresh until cancelled."""
         while True:
             await self.refresh()
+            self._keys.end_expired()
             # Until the ring is filled once, every request is rejected, so the attempts are more frequent.
             await asyncio.sleep((self._interval_ms if self._keys.is_loaded else 1_000) / 1_000)
+
+    async def look_up(self, digest: bytes) -> bool:
+        """Look in Postgres for a key that the ring does not have; return whether the ring has it now.
+
+        Another gateway may have made it a moment ago. Wrong keys are remembered for MISSED_MS, and only a few
+        look-ups run at the same time; beyond LOOKUPS_WAITING_MAX, a key counts as wrong until the next refresh.
+
+        Raises:
+            ProblemError: 503: Postgres is unavailable.
+        """
+        now_ms = self._clock.monotonic_ms()
+        if self._database is None or self._missed.get(digest, 0) > now_ms or self._waiting >= LOOKUPS_WAITING_MAX:
+            return False
+        self._waiting += 1
+        try:
+            async with self._lookups, self._database.transaction() as session:
+                repository = KeyRepository(session)
+                row = await repository.by_secret(digest)
+                earlier = () if row is None else await repository.earlier_secrets(row.id)
+        except MetadataUnavailableError as error:
+            detail = f"Authorization: the key is not known here, and can't be looked up: {error.reason}"
+            raise ProblemError(METADATA_UNAVAILABLE, detail) from None
+        finally:
+            self._waiting -= 1
+        if row is None:
+            if len(self._missed) >= MISSED_MAX:
+                self._missed.clear()
+            self._missed[digest] = now_ms + MISSED_MS
+            return False
+        self._keys.add(records_of([row], earlier)[0])
+        self.save_cache()
+        return True
 
     def save_cache(self) -> None:
         """Write the cache after a request changed the ring."""
@@ -128,7 +175,7 @@ class KeyStore:
         if rows:
             return rows[0]
         row = await self._add_file_key(session, FIRST_KEY_NAME)
-        if row is None or row.revoked_at is not None:
+        if row is None or row.revoked_at is not None or row.expires_at is not None or row.rotated_at is not None:
             row = await self._create_file_key(session, FIRST_KEY_NAME)
         log.info("created the first API key", key_id=row.id, file=self._first_key_file)
         return row
@@ -165,12 +212,34 @@ async def _add(session: AsyncSession, key: str, name: str) -> ApiKey:
 
 async def _valid_keys(session: AsyncSession) -> Sequence[ApiKey]:
     rows: list[ApiKey] = []
+    now = datetime.fromtimestamp(SystemClock().now_ms() / 1_000, UTC)
+    after = ""
     while True:
-        page = await KeyRepository(session).page(after=rows[-1].id if rows else "", limit=LIST_LIMIT_MAX, revoked=False)
-        rows += page
+        page = await KeyRepository(session).page(after=after, limit=LIST_LIMIT_MAX, revoked=False)
+        rows += [row for row in page if row.expires_at is None or row.expires_at > now]
         if len(page) < LIST_LIMIT_MAX:
             return rows
+        after = page[-1].id
 
 
-def _record(row: ApiKey) -> KeyRecord:
-    return KeyRecord(row.id, bytes(row.sha256), row.name, msgspec.convert(row.rights, Rights))
+def records_of(rows: Iterable[ApiKey], earlier: Iterable[EarlierRow]) -> list[KeyRecord]:
+    """Return keys of Postgres as the ring keeps them, with their earlier secrets."""
+    secrets: dict[str, list[EarlierSecret]] = {}
+    for each in earlier:
+        secrets.setdefault(each.key_id, []).append(EarlierSecret(bytes(each.sha256), _ms(each.expires_at)))
+    return [
+        KeyRecord(
+            row.id,
+            bytes(row.sha256),
+            row.name,
+            msgspec.convert(row.rights, Rights),
+            None if row.expires_at is None else _ms(row.expires_at),
+            None if row.limits is None else msgspec.convert(row.limits, KeyLimits),
+            tuple(secrets.get(row.id, ())),
+        )
+        for row in rows
+    ]
+
+
+def _ms(moment: datetime) -> int:
+    return int(moment.timestamp() * 1_000)

@@ -13,7 +13,7 @@ from typing import Final
 
 from services.gateway.auth.roles import Role, rights_of
 from services.gateway.errors import FORBIDDEN, UNAUTHENTICATED, ProblemError
-from services.gateway.schemas.rights import Rights
+from services.gateway.schemas.rights import KeyLimits, Rights
 
 # A key with `*` that sends to ever new names must not grow the cache without limit; beyond this, results are computed
 # again.
@@ -83,22 +83,37 @@ class Principal:
 
     Attributes:
         key_id: Actor in the audit trail, and holder of quotas: the id of the key, or `user:NAME`.
-        credential: Id of the key or of the session.
+        credential: The secret of the key that was given, or the id of the session; to find the principal again.
         role: Role of the user; None for a key.
+        expires_at_ms: End of the key, or of the secret that was given (wall ms); None if there is none.
+        limits: Limits of the key; None if it has none of its own.
         is_revoked: Whether the key was revoked or the session has ended; set by their ring. A request that waits for
             its body or for messages may outlive its key.
     """
 
-    __slots__ = ("_groups", "_publish", "_topics", "credential", "is_revoked", "key_id", "name", "rights", "role")
+    __slots__ = (
+        "_groups", "_publish", "_topics", "credential", "expires_at_ms", "is_revoked", "key_id", "limits", "name", "rights",
+        "role",
+    )  # fmt: skip
 
     def __init__(
-        self, key_id: str, name: str, rights: Rights, *, role: Role | None = None, credential: str | None = None
+        self,
+        key_id: str,
+        name: str,
+        rights: Rights,
+        *,
+        role: Role | None = None,
+        credential: str | None = None,
+        expires_at_ms: int | None = None,
+        limits: KeyLimits | None = None,
     ) -> None:
         self.key_id = key_id
         self.name = name
         self.rights = rights
         self.role = role
         self.credential = key_id if credential is None else credential
+        self.expires_at_ms = expires_at_ms
+        self.limits = limits
         self.is_revoked = False
         self._publish = NamePatterns(rights.publish)
         self._topics = NamePatterns(rights.consume.topics)

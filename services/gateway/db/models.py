@@ -15,6 +15,7 @@ from sqlalchemy import (
     BigInteger,
     CheckConstraint,
     DateTime,
+    ForeignKey,
     Identity,
     Index,
     Integer,
@@ -156,6 +157,28 @@ class ApiKey(Metadata):
     created_at: Mapped[datetime] = mapped_column(server_default=func.now())
     revoked_at: Mapped[datetime | None]
     last_used_at: Mapped[datetime | None]
+    expires_at: Mapped[datetime | None]
+    limits: Mapped[Json | None] = mapped_column(JSONB(none_as_null=True))
+    rotated_at: Mapped[datetime | None]
+    previous_valid_until: Mapped[datetime | None]
+
+
+class EarlierSecret(Metadata):
+    """The SHA-256 of a secret that a key had before a rotation.
+
+    Rows of expired secrets stay for a while, so that a file with the first key does not bring its secret back.
+    """
+
+    __tablename__ = "earlier_secrets"
+    __table_args__ = (
+        CheckConstraint("octet_length(sha256) = 32", name="sha256_size"),
+        Index("ix_earlier_secrets_key_id", "key_id", "retired_at"),
+    )
+
+    sha256: Mapped[bytes] = mapped_column(LargeBinary, primary_key=True)
+    key_id: Mapped[str] = mapped_column(NAME, ForeignKey("api_keys.id", ondelete="CASCADE"))
+    retired_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    expires_at: Mapped[datetime]
 
 
 class AuditEntry(Metadata):

@@ -10,18 +10,21 @@ from services.gateway.auth.tickets import Tickets
 from services.gateway.core import Core, Feature
 from services.gateway.errors import invalid
 from services.gateway.features.actor import actor_of
-from services.gateway.schemas.keys import NewKey
+from services.gateway.schemas.keys import KeyChange, KeyRotation, NewKey
+from services.gateway.schemas.reading import read_json
 from services.gateway.schemas.times import format_time
 from services.gateway.usecases.keys import Keys
 from services.gateway.views.keys import created_key_view, key_view
 from services.gateway.views.page import page_view
 
 _new_key = msgspec.json.Decoder(NewKey)
+_change = msgspec.json.Decoder(KeyChange)
+_rotation = msgspec.json.Decoder(KeyRotation)
 
 
 def key_feature(core: Core) -> Feature:
     """Return the routes of keys and tickets."""
-    keys = Keys(core.metadata, core.keys, core.key_store)
+    keys = Keys(core.metadata, core.keys, core.key_store, clock=core.clock)
     return Feature([*key_routes(keys), *ticket_routes(core.tickets)])
 
 
@@ -43,6 +46,20 @@ def key_routes(keys: Keys) -> list[Operation]:
         call.principal.require_admin()
         return json_answer(key_view(await keys.get(_id_of(call))))
 
+    async def change(call: Call) -> Answer:
+        call.principal.require_admin()
+        return json_answer(key_view(await keys.change(_id_of(call), await call.read_json(_change), actor_of(call))))
+
+    async def rotate(call: Call) -> Answer:
+        call.principal.require_admin()
+        key_id = _id_of(call)
+        body = await call.read_body()
+        wanted = KeyRotation()
+        if body:
+            call.require_json()
+            wanted = read_json(body, _rotation)
+        return json_answer(created_key_view(await keys.rotate(key_id, wanted, actor_of(call))))
+
     async def revoke(call: Call) -> Answer:
         call.principal.require_admin()
         await keys.revoke(_id_of(call), actor_of(call))
@@ -51,7 +68,9 @@ def key_routes(keys: Keys) -> list[Operation]:
     return [
         Operation("POST", "/v1/keys", create),
         Operation("GET", "/v1/keys", page, frozenset({"cursor", "limit", "revoked"})),
+        Operation("POST", "/v1/keys/{id}:rotate", rotate),
         Operation("GET", "/v1/keys/{id}", show),
+        Operation("PUT", "/v1/keys/{id}", change),
         Operation("DELETE", "/v1/keys/{id}", revoke),
     ]
 

@@ -72,6 +72,7 @@ def send_routes(sending: SendMessages) -> list[Operation]:
         topic = call.path_params["topic"]
         sending.check_topic(topic)
         call.principal.require_publish(topic)
+        call.require_send()
         message = await _read_one(call)
         # From here on the broker may have the message, even if the gateway fails.
         call.outcome = UNKNOWN
@@ -89,6 +90,7 @@ def send_routes(sending: SendMessages) -> list[Operation]:
         topic = call.path_params["topic"]
         sending.check_topic(topic)
         call.principal.require_publish(topic)
+        call.require_send()
         items = await _read_many(call)
         # Once messages are stored, the gateway must answer, so it reserves room for the answer first.
         call.expect_answer(len(items) * RESULT_BYTES)
@@ -118,6 +120,7 @@ async def _read_one(call: Call) -> Sendable:
         call.require_utf8()
         refuse_metadata_headers(call, "belong into the JSON of the message")
         body = await call.read_body()
+        call.count_send(1, len(body))
         message = read_message(body) if len(body) < DENSE_BYTES_MIN else await in_slices(read_json_message(body))
         set_trace(call, (message,))
         if message.idempotency_key is not UNSET:
@@ -145,6 +148,7 @@ async def _read_many(call: Call) -> Sequence[Item]:
     body = await call.read_body()
     await call.take_turn(_READING_FACTOR * len(body))
     items = await in_slices(read(body))
+    call.count_send(len(items), len(body))
     set_trace(call, items)
     return items
 
@@ -202,7 +206,9 @@ async def _read_raw(call: Call) -> PackedMessage:
             if name in properties:
                 raise ProblemError(DUPLICATE, f"gantry-property-{name}: is given as {name}, too", field=name)
             properties[name] = value
-    message = PackedMessage(body=await call.read_body(), **fields)
+    body = await call.read_body()
+    call.count_send(1, len(body))
+    message = PackedMessage(body=body, **fields)
     if properties:
         message.properties = properties
     return message

@@ -48,7 +48,7 @@ from services.gateway.ws.outbox import Outbox
 from services.gateway.ws.ports import Consumers, FrameReading, KnownCallers, Publisher, Puller, TailSource
 from services.gateway.ws.producers import StreamProducers
 from services.gateway.ws.producing import Done
-from services.gateway.ws.publishing import PublishTasks
+from services.gateway.ws.publishing import PublishTasks, TakeSend
 from services.gateway.ws.pulling import PullTasks
 from services.gateway.ws.returning import ReturnTasks
 from services.gateway.ws.session import Session
@@ -98,6 +98,7 @@ class StreamConnection:
         waiting: Quota,
         unsent: Quota,
         charge: Charge,
+        take_send: TakeSend,
         turn: Turn,
         reading: FrameReading,
         taken: Callable[[], Awaitable[None]],
@@ -112,10 +113,8 @@ class StreamConnection:
         self._is_text = is_text
         self._receive, self._send, self._abort = receive, send, abort
         self._producers = producers
-        self._callers = callers
-        self._credential = credential
-        self._limits = limits
-        self._metrics, self._reading, self._clock = metrics, reading, clock
+        self._callers, self._credential = callers, credential
+        self._limits, self._metrics, self._reading, self._clock = limits, metrics, reading, clock
         self._tasks = TaskSet(f"stream.{session.name}", self._task_failed)
         count = functools.partial(unsent.change, key_id)
         self._outbox = Outbox(
@@ -146,6 +145,7 @@ class StreamConnection:
             unsent=unsent,
             key_id=key_id,
             charge=charge,
+            take_send=take_send,
             turn=turn,
             limits=limits,
             is_text=is_text,

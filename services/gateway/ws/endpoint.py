@@ -95,7 +95,7 @@ class StreamEndpoint:
         try:
             codec = opening.choose_codec(scope)
             authorization, ticket = opening.read_identity(scope)
-            principal = None if ticket is not None else self._callers.keys.authenticate(authorization)
+            principal = None if ticket is not None else await self._callers.authenticate(authorization)
             self._require_running()
             if principal is not None:
                 self._admit(principal, address)
@@ -165,6 +165,7 @@ class StreamEndpoint:
             waiting=self._quotas.waiting_queues,
             unsent=self._quotas.unsent_bytes,
             charge=charge,
+            take_send=functools.partial(self._take_send, principal),
             turn=turn,
             reading=opening.start_reading(scope, charge, self._limits),
             taken=lambda: opening.wait_until_taken(scope),
@@ -196,15 +197,24 @@ class StreamEndpoint:
         """Reserve a stream for the caller. Raises ProblemError (403, 429, 503)."""
         principal.require_stream()
         with self._place_at(address):
-            self._quotas.streams.take(principal.key_id)
+            self._take_stream(principal)
 
     def _admit_ticket(self, ticket: str, address: str) -> Principal:
         """Reserve a stream for the holder of a ticket; if the address has no room, the ticket is not spent."""
         with self._place_at(address):
             principal = self._tickets.redeem(ticket)
             principal.require_stream()
-            self._quotas.streams.take(principal.key_id)
+            self._take_stream(principal)
         return principal
+
+    def _take_stream(self, principal: Principal) -> None:
+        self._quotas.key_rates.require_stream(principal)
+        self._quotas.streams.take(principal.key_id)
+
+    def _take_send(self, principal: Principal, messages: int, size_bytes: int) -> None:
+        """Count a publish for the key, whose limits may have changed since the stream began. Raises ProblemError (429)."""
+        current = self._callers.principal_of(principal.credential) or principal
+        self._quotas.key_rates.take_send(current, messages, size_bytes)
 
     @contextmanager
     def _place_at(self, address: str) -> Iterator[None]:

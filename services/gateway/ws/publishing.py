@@ -33,6 +33,10 @@ PENDING_FACTOR: Final = 3
 _DECODED_AT_ONCE_MAX: Final = 250
 
 
+TakeSend = Callable[[int, int], None]
+"""Counts messages, and the bytes of their frame, for the key. Raises ProblemError (429)."""
+
+
 class PublishTasks:
     """The publishes of one stream.
 
@@ -49,6 +53,7 @@ class PublishTasks:
         unsent: Quota,
         key_id: str,
         charge: Charge,
+        take_send: TakeSend,
         turn: Turn,
         limits: StreamLimits,
         is_text: bool,
@@ -60,6 +65,7 @@ class PublishTasks:
         self._unsent = unsent
         self._key_id = key_id
         self._charge = charge
+        self._take_send = take_send
         self._turn = turn
         self._limits = limits
         self._is_text = is_text
@@ -81,6 +87,7 @@ class PublishTasks:
         """Start a publish, or answer that there is no room for its answer."""
         answer_bytes = len(publish.messages) * RESULT_BYTES
         try:
+            self._take_send(len(publish.messages), publish.size_bytes)
             self._unsent.take(self._key_id, answer_bytes)
         except ProblemError as problem:
             problem.outcome = NOT_STORED

@@ -138,6 +138,8 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str, Any]] = [
     ("get_cluster", (), {}, "GET /v1/cluster", {"name_servers": [], "brokers": [], "metadata": "available"}),
     ("list_keys", (), {"revoked": True}, "GET /v1/keys?limit=1000&revoked=true", page(KEY)),
     ("create_key", ("n", Rights(admin=True)), {}, "POST /v1/keys", {**KEY, "key": "gk_1"}),
+    ("rotate_key", ("key-1",), {"overlap": "1h"}, "POST /v1/keys/key-1:rotate", {**KEY, "key": "gk_2"}),
+    ("change_key", ("key-1",), {"expires_at": None}, "PUT /v1/keys/key-1", KEY),
     ("revoke_key", ("key-1",), {}, "DELETE /v1/keys/key-1", None),
     ("create_ticket", (), {}, "POST /v1/tickets", {"ticket": "t", "expires_at": ""}),
     ("list_reports", (), {}, "GET /v1/reports",

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from services.gateway.auth.keyring import KeyRecord, KeyRing, digest_of, make_key
+from services.gateway.auth.keyring import EarlierSecret, KeyRecord, KeyRing, digest_of, make_key
 from services.gateway.auth.principal import NOBODY, NamePattern, NamePatterns, Principal
 from services.gateway.auth.tickets import Tickets
 from services.gateway.errors import ProblemError
@@ -214,3 +214,54 @@ def test_a_key_without_rights_gets_no_ticket():
             keys.authenticate(b"Bearer gk_b")
         )
     assert caught.value.status == 403
+
+
+def expiring(clock: FakeClock, *records: KeyRecord) -> KeyRing:
+    keys = KeyRing(clock)
+    keys.replace(records)
+    return keys
+
+
+def test_a_key_is_rejected_from_its_end_on():
+    clock = FakeClock()
+    keys = expiring(clock, KeyRecord("key-1", digest_of("gk_a"), "n", ALL_RIGHTS, clock.now_ms() + 1_000))
+    held = keys.authenticate(b"Bearer gk_a")
+    clock.advance(999)
+    keys.end_expired()
+    assert keys.authenticate(b"Bearer gk_a") is held
+    assert not held.is_revoked
+    clock.advance(1)
+    with pytest.raises(ProblemError) as caught:
+        keys.authenticate(b"Bearer gk_a")
+    assert caught.value.status == 401
+    assert keys.principal_of(held.credential) is None
+    keys.end_expired()
+    assert held.is_revoked
+
+
+def test_an_earlier_secret_works_for_the_overlap_and_what_it_opened_ends_with_it():
+    clock = FakeClock()
+    keys = expiring(clock, KeyRecord("key-1", digest_of("gk_a"), "n", ALL_RIGHTS))
+    old = keys.authenticate(b"Bearer gk_a")
+    earlier = (EarlierSecret(digest_of("gk_a"), clock.now_ms() + 1_000),)
+    keys.add(KeyRecord("key-1", digest_of("gk_b"), "n", ALL_RIGHTS, earlier=earlier))
+    assert not old.is_revoked
+    assert keys.principal_of(old.credential) is not None
+    new = keys.authenticate(b"Bearer gk_b")
+    assert keys.authenticate(b"Bearer gk_a").key_id == new.key_id == "key-1"
+    clock.advance(1_000)
+    with pytest.raises(ProblemError):
+        keys.authenticate(b"Bearer gk_a")
+    assert keys.principal_of(old.credential) is None
+    assert keys.principal_of(new.credential) is new
+    keys.add(KeyRecord("key-1", digest_of("gk_b"), "n", ALL_RIGHTS))
+    assert keys.principal_of(old.credential) is None
+
+
+def test_a_secret_that_a_rotation_ends_at_once_is_revoked():
+    keys = ring(record("gk_a"))
+    old = keys.authenticate(b"Bearer gk_a")
+    keys.add(record("gk_b"))
+    assert old.is_revoked
+    assert keys.principal_of(old.credential) is None
+    assert keys.principal_of("key-1") is keys.authenticate(b"Bearer gk_b")

@@ -40,6 +40,10 @@ AGES = {
         "tests/integration/test_transactions_database.py",
         "test_transactions_are_deleted_a_while_after_their_end",
     ),
+    "earlier_secrets": (
+        "tests/integration/test_gateway_keys.py",
+        "test_of_many_rotations_only_the_newest_secrets_are_kept_and_fewer_are_valid",
+    ),
     "sessions": ("tests/integration/test_gateway_users.py", "test_sessions_that_have_ended_are_deleted"),
     "webhook_deliveries": ("tests/integration/spark/test_alerts.py", "test_old_events_and_deliveries_are_deleted"),
 }

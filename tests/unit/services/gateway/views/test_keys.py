@@ -9,10 +9,13 @@ from services.gateway.usecases.keys import CreatedKey
 from services.gateway.views.keys import created_key_view, key_view
 
 AT = datetime(2026, 11, 21, 9, 30, 0, 123_000, tzinfo=UTC)
-KEY = ApiKey(id="key-1", sha256=bytes(32), name="n", rights={"publish": ["A*"]}, created_at=AT)
+KEY = ApiKey(id="key-1", sha256=bytes(32), name="n", rights={"publish": ["A*"]}, created_at=AT, expires_at=AT)
+KEY.limits = {"in_flight": 7}
 SHOWN = (
     '"id":"key-1","name":"n","rights":{"publish":["A*"],"consume":{"topics":[],"groups":[]},"admin":false,'
-    '"metrics":false},"created_at":"2026-11-21T09:30:00.123Z","revoked_at":null,"last_used_at":null'
+    '"metrics":false},"limits":{"messages_per_s":null,"bytes_per_s":null,"connections":null,"in_flight":7},'
+    '"created_at":"2026-11-21T09:30:00.123Z","expires_at":"2026-11-21T09:30:00.123Z","rotated_at":null,'
+    '"previous_valid_until":null,"revoked_at":null,"last_used_at":null'
 )
 
 
