@@ -10,11 +10,13 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from gantry.model.sampleblock import Block, Kind, Pair, SampleBlockError, Section, Words
+from gantry.model.sampleblock import AGE_NONE, AGE_UNKNOWN, Block, Kind, Pair, SampleBlockError, Section, Words
 
 Longs: TypeAlias = NDArray[np.int64]
 UNKNOWN: Final = np.iinfo(np.int64).min
-"""The value for a group without a commit, and for a first message that does not exist or is unknown."""
+"""The value for a group without a commit, and for an unknown first message."""
+NO_MESSAGE: Final = np.iinfo(np.int64).max
+"""The store time of the first message of a group if no unconsumed message passes its filter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +30,8 @@ class BlockContent:
         at_ms: The time of the block.
         pairs: The pairs of the base at their places in the base; then other pairs.
         places: The place in `pairs` of each listed pair.
-        counts: The number of queues of each listed pair.
-        first_ms: The store time of each listed pair's oldest unconsumed message, or UNKNOWN.
+        counts: The number of queues of each listed pair; 0 if the pair is gone.
+        first_ms: The store time of each listed pair's oldest unconsumed message, or UNKNOWN or NO_MESSAGE.
         served: Whether a client was connected when the pair's commits last moved: a place in SERVED for each listed
             pair.
         queue_ids, min_offsets, max_offsets: Columns of all queues.
@@ -66,7 +68,7 @@ def block_content(block: Block, kind: Kind, *, at_ms: int, base: BlockContent | 
     Args:
         block: The decoded block.
         kind: The kind of the block. A block of STATE or a higher kind lists all pairs; others list the pairs that
-            changed.
+            changed, and those that are gone.
         at_ms: The time of the block.
         base: The content of the block's full block; None if the block is a full block.
 
@@ -105,7 +107,27 @@ def block_content(block: Block, kind: Kind, *, at_ms: int, base: BlockContent | 
         still[bases] = False
         still[_plain(block.gone)] = False
         return _joined(at_ms, [base.only(still), changed, whole], base.pairs)
+    if block.gone:
+        named = set(block.pairs)
+        ended = [place for place in block.gone if base.pairs[place] not in named]
+        return _joined(at_ms, [changed, _gone(ended, base, at_ms), whole], base.pairs)
     return _joined(at_ms, [changed, whole], base.pairs)
+
+
+def _gone(places: Sequence[int], base: BlockContent, at_ms: int) -> BlockContent:
+    zeros, none = np.zeros(len(places), dtype=np.int64), np.empty(0, dtype=np.int64)
+    return BlockContent(
+        at_ms,
+        base.pairs,
+        np.array(places, dtype=np.int64),
+        zeros,
+        np.full(len(places), UNKNOWN, dtype=np.int64),
+        zeros,
+        none,
+        none,
+        none,
+        none,
+    )
 
 
 def _joined(at_ms: int, parts: Sequence[BlockContent], base: Sequence[Pair]) -> BlockContent:
@@ -170,4 +192,5 @@ def _committed(max_offsets: Longs, code: Longs) -> Longs:
 def _first(ages: Words, at_ms: int) -> Longs:
     """Return the store times that `age_code` stands for."""
     code = _signed(ages)
-    return np.where(code == 0, UNKNOWN, at_ms - np.where(code > 0, code - 1, code))
+    stored_at = at_ms - np.where(code > 0, code - 2, code)
+    return np.where(code == AGE_UNKNOWN, UNKNOWN, np.where(code == AGE_NONE, NO_MESSAGE, stored_at))

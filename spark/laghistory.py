@@ -13,7 +13,7 @@ import numpy as np
 
 from gantry.model.laghistory import WRITTEN_EVERY, LagSample, add_up, choose_step
 from gantry.model.sampleblock import Kind, Pair
-from spark.lagblocks import UNKNOWN, BlockContent, Longs
+from spark.lagblocks import NO_MESSAGE, UNKNOWN, BlockContent, Longs
 from spark.lagsamples import read_blocks
 from spark.oldsamples import read_old_samples
 from spark.postgres import Connection
@@ -108,8 +108,10 @@ def _read(
         at = _EPOCH + timedelta(milliseconds=content.at_ms)
         for (group, topic), lag, first_ms, now in _lags(content):
             assert group is not None
-            first_at = None if first_ms == UNKNOWN else _EPOCH + timedelta(milliseconds=first_ms)
-            by_pair.setdefault((group, topic), []).append(LagSample(at, broker, lag, first_at))
+            is_none = first_ms == NO_MESSAGE
+            first_at = None if first_ms == UNKNOWN or is_none else _EPOCH + timedelta(milliseconds=first_ms)
+            is_gone = not len(now.queue_ids)
+            by_pair.setdefault((group, topic), []).append(LagSample(at, broker, lag, first_at, is_none, is_gone))
             last = before.get((broker, (group, topic)))
             before[broker, (group, topic)] = now
             if last is not None and were_moved(last, now):

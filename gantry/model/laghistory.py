@@ -27,12 +27,16 @@ class LagSample(NamedTuple):
         broker: The name of the broker.
         lag: The number of unconsumed messages; None if it is unknown for at least one queue.
         first_at: The store time of the oldest unconsumed message; None if there is none, or if it is unknown.
+        is_none_waiting: Whether no unconsumed message passes the group's filter.
+        is_gone: Whether the group or the topic ceased to exist on the broker.
     """
 
     sampled_at: datetime
     broker: str
     lag: int | None
     first_at: datetime | None = None
+    is_none_waiting: bool = False
+    is_gone: bool = False
 
 
 class LagPoint(NamedTuple):
@@ -70,7 +74,7 @@ def add_up(samples: Iterable[LagSample], *, step: timedelta, until: datetime) ->
         new = of_steps.get(number, [])
         at = max([one.sampled_at for one in new], default=min(_EPOCH + (number + 1) * step, until))
         state = {**state, **{one.broker: one for one in new}}
-        state = {broker: one for broker, one in state.items() if at - one.sampled_at <= HELD_FOR}
+        state = {broker: one for broker, one in state.items() if at - one.sampled_at <= HELD_FOR and not one.is_gone}
         if state:
             yield _point(at, list(state.values()))
 
@@ -82,9 +86,9 @@ def _point(at: datetime, samples: Sequence[LagSample]) -> LagPoint:
     if lag == 0:
         return LagPoint(at, 0, 0.0)
     # If the oldest message of a broker with a lag is unknown, it may be the oldest message of all.
-    is_known = all(one.first_at is not None or one.lag == 0 for one in samples)
+    is_known = all(one.first_at is not None or one.is_none_waiting or one.lag == 0 for one in samples)
     waiting = [(at - one.first_at).total_seconds() for one in samples if one.first_at is not None and one.lag != 0]
-    return LagPoint(at, lag, max(0.0, *waiting) if is_known and waiting else None)
+    return LagPoint(at, lag, max([0.0, *waiting]) if is_known else None)
 
 
 class BehindSince(NamedTuple):

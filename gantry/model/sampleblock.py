@@ -31,9 +31,11 @@ import zstandard
 
 from gantry.model.errors import ModelError
 
-VERSION: Final = 2
+VERSION: Final = 3
+_VERSION_WITHOUT_AGE_NONE: Final = 2
+"""Its blocks do not distinguish a pair without a message from one whose oldest message is unknown."""
 _VERSION_WITHOUT_SERVED: Final = 1
-"""The previous version. Its blocks do not say whether consumers were connected."""
+"""Besides, its blocks do not say whether consumers were connected."""
 WORDS_MAX: Final = 32 * 1024 * 1024
 """Largest number of words in a block. 50,000 pairs with 64 queues each have less than half of it."""
 BODY_BYTES_MAX: Final = 8 * WORDS_MAX + 64 * 1024 * 1024
@@ -50,6 +52,10 @@ _WHOLE_COLUMNS: Final = 4
 _CHANGED_COLUMNS: Final = 3
 SERVED: Final = (None, False, True)
 """Meanings of the words in `Section.served`: unknown, not connected, connected."""
+AGE_UNKNOWN: Final = 0
+"""Code of an unknown age."""
+AGE_NONE: Final = 1
+"""Code of a pair that has no unconsumed message that the group's filter accepts."""
 
 
 class Kind(enum.IntEnum):
@@ -72,8 +78,8 @@ class Section:
     """Columns of some pairs and of their queues.
 
     Attributes:
-        counts: Number of queues, one word for each pair.
-        ages: `age_code` of the oldest unconsumed message, zigzag, one word for each pair.
+        counts: Number of queues, one word for each pair. A pair without queues is gone.
+        ages: `age_code` of the oldest unconsumed message or AGE_NONE, zigzag, one word for each pair.
         columns: Words of all queues, pair after pair. A full block has queue ids, and as zigzag: max offsets, messages held
             (max - min) and `behind_code`. Other blocks have, as zigzag, the differences from the base: of the max offset,
             the min offset and `behind_code`.
@@ -104,7 +110,8 @@ class Block:
             with the same queues.
         bases: Indexes in the base of the pairs in the section `changed`.
         changed: Pairs as differences from the base.
-        gone: Indexes in the base of pairs that no longer exist, or that are in `whole`. Only state blocks have them.
+        gone: Indexes in the base of pairs that no longer exist, or that are in `whole`. In blocks of changes: of those
+            pairs that ceased to exist or to have the base's queues.
     """
 
     pairs: Sequence[Pair]
@@ -142,10 +149,15 @@ def behind_code(max_offset: int, committed: int | None) -> int:
 
 
 def age_code(at_ms: int, stored_at_ms: int | None) -> int:
-    """Return the age of a message at the time of the block: 0 without a message, n + 1 for n ms, -n for n ms ahead."""
+    """Return the age of a message at the time of the block: n + 2 for n ms, -n for n ms ahead; None: AGE_UNKNOWN."""
     if stored_at_ms is None:
-        return 0
-    return at_ms - stored_at_ms + 1 if stored_at_ms <= at_ms else at_ms - stored_at_ms
+        return AGE_UNKNOWN
+    return at_ms - stored_at_ms + 2 if stored_at_ms <= at_ms else at_ms - stored_at_ms
+
+
+def stored_at(code: int, at_ms: int) -> int:
+    """Return the store time in ms of the message of an `age_code` other than AGE_UNKNOWN and AGE_NONE."""
+    return at_ms - (code - 2 if code > 0 else code)
 
 
 def encode_block(block: Block) -> bytes:
@@ -167,6 +179,7 @@ def encode_block(block: Block) -> bytes:
             *map(_byte_planes, (groups, topics, whole.counts, whole.ages, whole.served, *whole.columns)),
             *map(_byte_planes, (block.bases, changed.counts, changed.ages, changed.served, *changed.columns)),
             _byte_planes(block.gone),
+            bytes([VERSION]),
         ]
     )
     if len(body) > BODY_BYTES_MAX:
@@ -178,17 +191,19 @@ def encode_block(block: Block) -> bytes:
 def decode_block(data: bytes | memoryview) -> Block:
     """Return the block that `encode_block` encoded. Raises SampleBlockError."""
     version, body = _decompress(bytes(data))
-    reader, has_served = _Reader(body), version >= VERSION
+    reader = _Reader(body, version)
     counts = reader.counts()
     # The counts are checked before memory is reserved, because the body may be too short for that many words.
     _check_words(counts)
     text_bytes, whole_pairs, whole_queues, changed_pairs, changed_queues, gone = counts
     names = _names(reader.take(text_bytes))
     groups, topics = reader.column(whole_pairs), reader.column(whole_pairs)
-    whole = reader.section(whole_pairs, whole_queues, _WHOLE_COLUMNS, has_served=has_served)
+    whole = reader.section(whole_pairs, whole_queues, _WHOLE_COLUMNS)
     bases = reader.column(changed_pairs)
-    changed = reader.section(changed_pairs, changed_queues, _CHANGED_COLUMNS, has_served=has_served)
+    changed = reader.section(changed_pairs, changed_queues, _CHANGED_COLUMNS)
     block_gone = reader.column(gone)
+    if version > _VERSION_WITHOUT_AGE_NONE and reader.take(1)[0] != version:
+        raise SampleBlockError("its first byte, the version, differs from its last one")
     reader.end()
     if max(groups, default=0) > len(names) or max(topics, default=-1) >= len(names):
         raise SampleBlockError(f"a pair refers to a name beyond the last of {len(names)} names")
@@ -204,8 +219,12 @@ def merge_changes(blocks: Sequence[tuple[int, Block]]) -> Block:
     """
     whole: dict[Pair, _Part] = {}
     changed: dict[int, _Part] = {}
+    gone: set[int] = set()
     until_ms = blocks[-1][0]
     for at_ms, block in blocks:
+        for base in block.gone:
+            changed.pop(base, None)
+        gone = gone.union(block.gone).difference(block.bases)
         for index, (pair, part) in enumerate(zip(block.pairs, block.whole.slices(), strict=True)):
             whole[pair] = _Part(block.whole, index, part, until_ms - at_ms)
         for index, (base, part) in enumerate(zip(block.bases, block.changed.slices(), strict=True)):
@@ -216,7 +235,7 @@ def merge_changes(blocks: Sequence[tuple[int, Block]]) -> Block:
         _collect(whole.values(), is_whole=True),
         words(order),
         _collect((changed[base] for base in order), is_whole=False),
-        words(),
+        words(sorted(gone)),
     )
 
 
@@ -231,11 +250,10 @@ class _Part(NamedTuple):
 
 def _add_age(word: int, by_ms: int) -> int:
     """Return the zigzag age of the same message at a time `by_ms` later."""
-    if word == 0 or by_ms == 0:
-        return word
     code = -(word >> 1) - 1 if word & 1 else word >> 1
-    stored_ago_ms = code - 1 if code > 0 else code
-    return zigzag([age_code(stored_ago_ms + by_ms, 0)])[0]
+    if code in (AGE_UNKNOWN, AGE_NONE) or by_ms == 0:
+        return word
+    return zigzag([age_code(by_ms, stored_at(code, 0))])[0]
 
 
 def _collect(parts: Iterable[_Part], *, is_whole: bool) -> Section:
@@ -272,7 +290,7 @@ def _to_little_endian(column: Words) -> Words:
 
 def _decompress(data: bytes) -> tuple[int, bytes]:
     """Return the version of a block and its uncompressed body."""
-    if not data or data[0] not in (_VERSION_WITHOUT_SERVED, VERSION):
+    if not data or data[0] not in (_VERSION_WITHOUT_SERVED, _VERSION_WITHOUT_AGE_NONE, VERSION):
         raise SampleBlockError(f"version {data[0]} is above {VERSION}" if data else "it is empty")
     frame = data[1:]
     try:
@@ -298,8 +316,9 @@ def _names(text: bytes) -> list[str]:
 class _Reader:
     """Reads a body from begin to end. Raises SampleBlockError if the body is too short or too long."""
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: bytes, version: int) -> None:
         self._body = memoryview(body)
+        self._version = version
         self._at = 0
 
     def counts(self) -> tuple[int, ...]:
@@ -324,8 +343,12 @@ class _Reader:
         column.frombytes(data)
         return _to_little_endian(column)
 
-    def section(self, pairs: int, queues: int, columns: int, *, has_served: bool) -> Section:
+    def section(self, pairs: int, queues: int, columns: int) -> Section:
         counts, ages = self.column(pairs), self.column(pairs)
+        if self._version <= _VERSION_WITHOUT_AGE_NONE:
+            # There 0 stands for no message, too, and n + 1 for n ms.
+            ages = words(word if word == 0 or word & 1 else word + 2 for word in ages)
+        has_served = self._version > _VERSION_WITHOUT_SERVED
         served = self.column(pairs) if has_served else words([0]) * pairs
         if sum(counts) != queues:
             raise SampleBlockError(f"the pairs have {sum(counts)} queues, but the block has {queues}")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from gantry.model.sampleblock import Block, Kind, Pair, SampleBlockError, Section
+from gantry.model.sampleblock import AGE_NONE, AGE_UNKNOWN, Block, Kind, Pair, SampleBlockError, Section, stored_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +18,18 @@ class PairQueues:
         held: Number of messages in each queue.
         behind: `behind_code` of each queue; 0 without a commit.
         first_ms: Store time of the oldest unconsumed message in ms; None if there is none, or if it is unknown.
+        is_none_waiting: Whether no unconsumed message passes the group's filter.
     """
 
     held: Sequence[int]
     behind: Sequence[int]
     first_ms: int | None
+    is_none_waiting: bool = False
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the pair ceased to exist."""
+        return not self.held
 
     @property
     def lag(self) -> int | None:
@@ -40,12 +47,14 @@ def read_full(block: Block, pair: Pair, *, at_ms: int) -> PairQueues | None:
     queues = _queues_of(block.whole, index)
     _, _, held, behind = (column[queues] for column in block.whole.columns)
     return PairQueues(
-        [_signed(word) for word in held], [_signed(word) for word in behind], _stored(block.whole.ages[index], at_ms)
+        [_signed(word) for word in held], [_signed(word) for word in behind], *_stored(block.whole.ages[index], at_ms)
     )
 
 
 def read_pair(block: Block, kind: Kind, pair: Pair, *, at_ms: int, base: Block, base_ms: int) -> PairQueues | None:
-    """Return the queues of a pair from a block of differences; None if the block does not describe it, or says it is gone.
+    """Return the queues of a pair from a block of differences; None if the block does not describe it.
+
+    A block of changes describes a pair that is gone, as one without queues; a block of all pairs does not.
 
     Raises:
         SampleBlockError: The block does not match its base.
@@ -58,7 +67,9 @@ def read_pair(block: Block, kind: Kind, pair: Pair, *, at_ms: int, base: Block, 
         return None
     place = base.pairs.index(pair)
     if place not in block.bases:
-        return before if kind >= Kind.STATE and place not in block.gone else None
+        if kind < Kind.STATE:
+            return PairQueues([], [], None) if place in block.gone else None
+        return None if place in block.gone else before
     index = block.bases.index(place)
     queues = _queues_of(block.changed, index)
     ends, begins, behind = ([_signed(word) for word in column[queues]] for column in block.changed.columns)
@@ -67,7 +78,7 @@ def read_pair(block: Block, kind: Kind, pair: Pair, *, at_ms: int, base: Block, 
     return PairQueues(
         [held + end - begin for held, end, begin in zip(before.held, ends, begins, strict=True)],
         [code + more for code, more in zip(before.behind, behind, strict=True)],
-        _stored(block.changed.ages[index], at_ms),
+        *_stored(block.changed.ages[index], at_ms),
     )
 
 
@@ -80,9 +91,8 @@ def _signed(word: int) -> int:
     return -(word >> 1) - 1 if word & 1 else word >> 1
 
 
-def _stored(word: int, at_ms: int) -> int | None:
-    """Return the store time of a message with this zigzag age; None without a message."""
+def _stored(word: int, at_ms: int) -> tuple[int | None, bool]:
+    """Return the store time of a message with this zigzag age, if there is one, and whether it is known that none is."""
     code = _signed(word)
-    if code == 0:
-        return None
-    return at_ms - (code - 1 if code > 0 else code)
+    is_time = code not in (AGE_UNKNOWN, AGE_NONE)
+    return stored_at(code, at_ms) if is_time else None, code == AGE_NONE

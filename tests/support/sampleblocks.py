@@ -21,7 +21,7 @@ from gantry.model.sampleblock import (
     zigzag,
 )
 from services.gateway.usecases.sampling.rounds import Sample
-from spark.lagblocks import UNKNOWN, BlockContent, block_content
+from spark.lagblocks import NO_MESSAGE, UNKNOWN, BlockContent, block_content
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 BASE_BEFORE = timedelta(hours=1)
@@ -101,7 +101,9 @@ def stored_blocks(connection: psycopg.Connection[Any]) -> list[tuple[str, Kind, 
     ]
 
 
-def figures(content: BlockContent) -> dict[Pair, tuple[list[int], list[int], list[int], list[int | None], int | None]]:
+def figures(
+    content: BlockContent,
+) -> dict[Pair, tuple[list[int], list[int], list[int], list[int | None], int | str | None]]:
     """Return for each pair: queue ids, min, max and committed offsets, and the store time of its oldest message."""
     found = {}
     at = 0
@@ -110,8 +112,14 @@ def figures(content: BlockContent) -> dict[Pair, tuple[list[int], list[int], lis
         at += count
         committed = [None if number == UNKNOWN else number for number in content.committed[part].tolist()]
         columns = [column[part].tolist() for column in (content.queue_ids, content.min_offsets, content.max_offsets)]
-        found[content.pairs[place]] = (*columns, committed, None if first_ms == UNKNOWN else int(first_ms))
+        found[content.pairs[place]] = (*columns, committed, _first(int(first_ms)))
     return found
+
+
+def _first(first_ms: int) -> int | str | None:
+    if first_ms == NO_MESSAGE:
+        return "none"
+    return None if first_ms == UNKNOWN else first_ms
 
 
 def served(content: BlockContent) -> dict[Pair, bool | None]:

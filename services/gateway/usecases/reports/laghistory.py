@@ -132,7 +132,8 @@ def _points(blocks: Sequence[StoredBlock], bases: Bases, pair: Pair, step: timed
             continue
         if found is not None:
             first_at = None if found.first_ms is None else _EPOCH + timedelta(milliseconds=found.first_ms)
-            samples.append(LagSample(stored.sampled_at, stored.broker, found.lag, first_at))
+            facts = found.lag, first_at, found.is_none_waiting, found.is_gone
+            samples.append(LagSample(stored.sampled_at, stored.broker, *facts))
     return list(add_up(sorted(samples, key=lambda one: one.sampled_at), step=step, until=end))
 
 

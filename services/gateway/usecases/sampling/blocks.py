@@ -19,6 +19,7 @@ from operator import sub
 from typing import Final, TypeAlias
 
 from gantry.model.sampleblock import (
+    AGE_NONE,
     SERVED,
     Block,
     Kind,
@@ -39,13 +40,16 @@ STATE_EVERY_MS: Final = 240_000
 """With the longest interval and a slow round, this stays within the five minutes that readers look back."""
 
 _NO_MESSAGE: Final = -1
+_UNKNOWN_MESSAGE: Final = -2
 
 Figures: TypeAlias = "array[int]"
 """Figures of a pair.
 
 Queue ids, max offsets, min offsets and behind codes, all of one length; then the store time of the oldest message in
-wall ms, and the index of `is_served` in SERVED.
+wall ms (or _NO_MESSAGE or _UNKNOWN_MESSAGE), and the index of `is_served` in SERVED.
 """
+_GONE: Final[Figures] = array("q", [_UNKNOWN_MESSAGE, 0])
+"""The figures of a pair that ceased to exist: it has no queues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +121,17 @@ class BlockWriter:
                 Kind.STATE, at_ms, figures, self._difference_block(listed, at_ms, self._removed(figures))
             )
         moved = {pair: new for pair, new in figures.items() if self._last.get(pair) is not new}
-        if not moved:
+        ended = {pair: _GONE for pair in self._last if pair not in figures}
+        if not moved and not ended:
             return None
-        return self._plan_of(Kind.CHANGES, at_ms, figures, self._difference_block(moved, at_ms, []), moved)
+        # A pair that the last blocks wrote with its name is gone by its name, too.
+        named = {pair: gone for pair, gone in ended.items() if not self._has_same_queues(pair, self._last[pair])}
+        removed = [
+            self._base[pair][0]
+            for pair, new in (moved | ended).items()
+            if pair in self._base and not self._has_same_queues(pair, new)
+        ]
+        return self._plan_of(Kind.CHANGES, at_ms, figures, self._difference_block(moved | named, at_ms, removed), moved)
 
     def keep(self, plan: Plan, *, now_ms: int) -> None:
         """Record that the block of a plan was written."""
@@ -189,7 +201,8 @@ def figures_of(sample: Sample) -> Figures:
     figures.extend(sample.min_offsets)
     figures.extend(map(behind_code, sample.max_offsets, sample.committed_offsets))
     stored = [at_ms for at_ms in sample.first_stored_at_ms if at_ms is not None]
-    figures.append(min(stored, default=_NO_MESSAGE))
+    # If the first message of one queue is unknown, so is the oldest of all.
+    figures.append(min(stored, default=_NO_MESSAGE) if sample.is_age_known else _UNKNOWN_MESSAGE)
     figures.append(SERVED.index(sample.is_served))
     return figures
 
@@ -211,4 +224,6 @@ def _whole(figures: Mapping[Pair, Figures], at_ms: int) -> tuple[list[Pair], Sec
 
 def _age(figures: Figures, at_ms: int) -> Words:
     stored_at_ms = figures[-2]
-    return zigzag([age_code(at_ms, None if stored_at_ms == _NO_MESSAGE else stored_at_ms)])
+    if stored_at_ms == _NO_MESSAGE:
+        return zigzag([AGE_NONE])
+    return zigzag([age_code(at_ms, None if stored_at_ms == _UNKNOWN_MESSAGE else stored_at_ms)])

@@ -38,6 +38,24 @@ def test_one_unknown_broker_makes_the_sum_unknown() -> None:
     assert points((1, "a", 5), (2, "b", None), (16, "b", 0), until_s=20) == [(2, None), (16, 5)]
 
 
+def test_a_broker_without_the_group_any_more_counts_for_nothing() -> None:
+    def sample(at_s: float, broker: str, lag: int, *, is_gone: bool = False) -> LagSample:
+        return LagSample(NOON + timedelta(seconds=at_s), broker, lag, is_gone=is_gone)
+
+    found = [sample(1, "a", 5), sample(2, "b", 7), sample(16, "b", 0, is_gone=True), sample(31, "a", 0, is_gone=True)]
+    added = add_up(found, step=STEP, until=NOON + timedelta(seconds=60))
+    assert [((at - NOON).total_seconds(), lag) for at, lag, _ in added] == [(2, 12), (16, 5)]
+
+
+def test_a_group_whose_filter_accepts_none_of_its_messages_is_not_behind_in_time() -> None:
+    none = LagSample(NOON, "a", 5, None, is_none_waiting=True)
+    late = LagSample(NOON, "b", 3, NOON - timedelta(seconds=9))
+    (alone,) = add_up([none], step=STEP, until=NOON)
+    (both,) = add_up([none, late], step=STEP, until=NOON)
+    (unknown,) = add_up([none, late._replace(first_at=None)], step=STEP, until=NOON)
+    assert [(point.lag, point.behind_s) for point in (alone, both, unknown)] == [(5, 0), (8, 9), (8, None)]
+
+
 def test_a_gap_in_the_samples_has_no_points() -> None:
     away_s = HELD_FOR.total_seconds() + 60
     found = points((0, "a", 5), (away_s, "a", 6), until_s=away_s)

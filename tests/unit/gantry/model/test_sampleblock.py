@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from gantry.model import sampleblock
 from gantry.model.sampleblock import (
+    AGE_NONE,
+    AGE_UNKNOWN,
     Block,
     SampleBlockError,
     Section,
@@ -18,6 +20,7 @@ from gantry.model.sampleblock import (
     empty_section,
     encode_block,
     merge_changes,
+    stored_at,
     words,
     zigzag,
 )
@@ -103,17 +106,18 @@ def counted(*counts, rest=b""):
     ("data", "reason"),
     [
         (b"", "it is empty"),
-        (b"\x03abc", "version 3 is above 2"),
-        (b"\x00abc", "version 0 is above 2"),
+        (b"\x04abc", "version 4 is above 3"),
+        (b"\x00abc", "version 0 is above 3"),
         (b"\x01abc", "can't be decompressed"),
         (b"\x02abc", "can't be decompressed"),
         (body(b"short"), "it has 5 bytes and needs 24 or more"),
         (body(counted(2, 0, 0, 0, 0, 0, rest=b"{}" + bytes(13))), "no list of texts"),
         (body(counted(2, 0, 0, 0, 0, 0, rest=b"[" + bytes(14))), "can't be read"),
-        (body(counted(2, 0, 0, 0, 0, 0, rest=b"[]" + bytes(18))), "1 bytes too many"),
+        (body(counted(2, 0, 0, 0, 0, 0, rest=b"[]" + bytes(17) + b"\x03\0")), "1 bytes too many"),
+        (body(counted(2, 0, 0, 0, 0, 0, rest=b"[]" + bytes(17) + b"\x02")), "the version, differs from its last one"),
         (body(counted(2, 0, 0, 0, 0, 0, rest=b"[]" + b"\x09")), "a word of 9 bytes"),
         (body(counted(2, 0, 3, 0, 0, 0, rest=b"[]" + bytes(20))), "the pairs have 0 queues, but the block has 3"),
-        (body(counted(2, 1, 0, 0, 0, 0, rest=b"[]" + bytes(17))), "a name beyond the last of 0 names"),
+        (body(counted(2, 1, 0, 0, 0, 0, rest=b"[]" + bytes(17) + b"\x03")), "a name beyond the last of 0 names"),
         (body(counted(2, 1, 0, 0, 0, 0, rest=b"[]" + bytes(4) + b"\x01\x03")), "the value 3 of `served` is unknown"),
         (body(counted(2, 2**31, 0, 0, 0, 0)), "words are more than"),
     ],
@@ -148,17 +152,30 @@ def golden_blocks():
     return block, changes(base0=3, base7=70_000, whole=(block.pairs, block.whole))
 
 
-def test_blocks_of_version_1_are_read_without_connections():
-    for one, text in zip(golden_blocks(), golden(1), strict=True):
-        data = b"\x01" + sampleblock.zstandard.ZstdCompressor().compress(bytes.fromhex(text))
-        whole, changed = (
-            replace(section, served=words([0] * len(section.counts))) for section in (one.whole, one.changed)
-        )
-        assert decode_block(data) == replace(one, whole=whole, changed=changed)
+@pytest.mark.parametrize("version", [1, 2])
+def test_blocks_of_older_versions_are_read(version):
+    def older(section):
+        # The ages 249 / 2 - 1 ms and 60 ms were written as codes that are less by 1.
+        ages = words({250: 252, 124: 124}[word] for word in section.ages)
+        served = words([0] * len(section.counts)) if version == 1 else section.served
+        return replace(section, ages=ages, served=served)
+
+    for one, text in zip(golden_blocks(), golden(version), strict=True):
+        data = bytes([version]) + sampleblock.zstandard.ZstdCompressor().compress(bytes.fromhex(text))
+        assert decode_block(data) == replace(one, whole=older(one.whole), changed=older(one.changed))
+
+
+def test_an_older_block_does_not_know_whether_there_was_no_message():
+    section = Section(words([1] * 3), zigzag([0, 1, -5]), tuple(words([0] * 3) for _ in range(4)), words([0] * 3))
+    data = encode_block(Block([("G", str(number)) for number in range(3)], section, *nothing()))
+    content = sampleblock.zstandard.ZstdDecompressor().decompress(data[1:])
+    older = b"\x02" + sampleblock.zstandard.ZstdCompressor().compress(content[:-1])  # There is no last byte.
+    assert decode_block(older).whole.ages == zigzag([AGE_UNKNOWN, 2, -5])
+    assert decode_block(data).whole.ages == zigzag([AGE_UNKNOWN, AGE_NONE, -5])
 
 
 def test_the_encoding_does_not_change():
-    for one, expected in zip(golden_blocks(), golden(2), strict=True):
+    for one, expected in zip(golden_blocks(), golden(3), strict=True):
         data = encode_block(one)
         # The compressed bytes may change with the library. The uncompressed bytes may not.
         assert sampleblock.zstandard.ZstdDecompressor().decompress(data[1:]).hex() == expected
@@ -188,7 +205,8 @@ def test_numbers_beyond_64_bits_are_refused():
 
 def test_codes():
     assert [behind_code(10, committed) for committed in (None, 10, 4, 12)] == [0, 1, 7, -2]
-    assert [age_code(10, stored) for stored in (None, 10, 4, 12)] == [0, 1, 7, -2]
+    assert [age_code(10, stored) for stored in (None, 10, 4, 12)] == [0, 2, 8, -2]
+    assert [stored_at(age_code(10, stored), 10) for stored in (10, 4, 12)] == [10, 4, 12]
 
 
 def test_a_merge_keeps_the_last_change_of_each_pair():
@@ -206,11 +224,22 @@ def test_a_merge_keeps_the_last_change_of_each_pair():
     assert list(merged.changed.counts) == [1, 1, 1]
     assert list(merged.changed.served) == [9 % 3, 4 % 3, 1 % 3]
     # The message is as old as at the merged block's time, 60 ms, plus the time since.
-    assert merged.changed.ages == zigzag([61, 81, 91])
+    assert merged.changed.ages == zigzag([62, 82, 92])
     assert merged.pairs == [("N", "T"), ("M", "T")]
     assert list(merged.whole.columns[0]) == [1, 2, 11, 12]
     assert not merged.gone
     assert merge_changes([(5, changes(base1=4))]) == changes(base1=4)
+
+
+def test_a_merge_keeps_the_pairs_that_are_gone():
+    def ended(*bases):
+        return replace(changes(), gone=words(bases))
+
+    # 3 is gone; 4 is gone and comes back; 5 changes after it came back, and is gone again.
+    merged = merge_changes(
+        [(1, changes(base3=1, base5=2)), (2, ended(3, 4, 5)), (3, changes(base4=7, base5=8)), (4, ended(5))]
+    )
+    assert (list(merged.bases), list(merged.gone)) == ([4], [3, 5])
 
 
 def test_a_message_with_a_future_time_gets_a_past_one():
@@ -220,6 +249,7 @@ def test_a_message_with_a_future_time_gets_a_past_one():
         return merge_changes([(0, first), (later_ms, changes())]).changed.ages
 
     assert age(-5, 3) == zigzag([-2])
-    assert age(-5, 5) == zigzag([1])
-    assert age(-5, 8) == zigzag([4])
-    assert age(0, 8) == zigzag([0])
+    assert age(-5, 5) == zigzag([2])
+    assert age(-5, 8) == zigzag([5])
+    assert age(AGE_UNKNOWN, 8) == zigzag([AGE_UNKNOWN])
+    assert age(AGE_NONE, 8) == zigzag([AGE_NONE])

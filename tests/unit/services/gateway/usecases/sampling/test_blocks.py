@@ -48,7 +48,7 @@ def reader():
 
 def one(group, topic="T", *, end=100, committed=(7, None), low=0, first=None):
     queues = [(low, end, offset, first if index == 0 else None) for index, offset in enumerate(committed)]
-    return sample_of_one(group, topic, "a", *queues)
+    return replace(sample_of_one(group, topic, "a", *queues), is_age_known=first is not None)
 
 
 def expected(sample):
@@ -123,7 +123,9 @@ def test_pairs_are_added_and_removed_and_change_their_queues(reader):
     reader.read(reader.look([kept, gone, wide], 0))
     new, wider = one(None, "NEW", committed=(None,)), one("WIDE", committed=(1, 2, 3))
     changes = reader.look([kept, wider, new], ROUND_MS)
-    assert reader.read(changes) == {("WIDE", "T"): expected(wider), (None, "NEW"): expected(new)}
+    assert reader.read(changes) == {
+        ("WIDE", "T"): expected(wider), (None, "NEW"): expected(new), ("GONE", "T"): GONE
+    }  # fmt: skip
     state = reader.look([kept, wider, new], STATE_EVERY_MS)
     assert reader.read(state) == {pair: expected(sample) for pair, sample in (
         (("KEPT", "T"), kept), (("WIDE", "T"), wider), ((None, "NEW"), new))}  # fmt: skip
@@ -133,6 +135,36 @@ def test_pairs_are_added_and_removed_and_change_their_queues(reader):
     state = reader.look([kept, gone, wide], 2 * STATE_EVERY_MS)
     assert reader.read(state) == {pair: expected(sample) for pair, sample in (
         (("KEPT", "T"), kept), (("GONE", "T"), gone), (("WIDE", "T"), wide))}  # fmt: skip
+
+
+GONE = ([], [], [], [], None)
+
+
+def test_a_pair_that_disappears_is_gone_in_the_round_that_notices_it(reader):
+    kept, gone, wide = one("KEPT"), one("GONE"), one("WIDE")
+    reader.read(reader.look([kept, gone, wide], 0))
+    new, wider = one("NEW"), one("WIDE", committed=(1, 2, 3))
+    reader.look([kept, gone, wider, new], ROUND_MS)
+    plan = reader.look([kept], 2 * ROUND_MS)
+    assert plan.kind is Kind.CHANGES
+    assert reader.read(plan) == {("GONE", "T"): GONE, ("NEW", "T"): GONE, ("WIDE", "T"): GONE}
+    assert reader.look([kept], 3 * ROUND_MS) is None
+    back = reader.look([kept, gone, wide, new], 4 * ROUND_MS)
+    assert reader.read(back) == {
+        ("GONE", "T"): expected(gone), ("WIDE", "T"): expected(wide), ("NEW", "T"): expected(new)
+    }  # fmt: skip
+
+
+def test_no_message_is_distinguished_from_an_unknown_one(reader):
+    none = {"NONE": replace(one("NONE"), is_age_known=True), "OLD": one("OLD", first=START_MS - 5)}
+    full = reader.look([*none.values(), one("UNKNOWN")], 0)
+    assert [reader.read(full)[group, "T"][-1] for group in ("NONE", "OLD", "UNKNOWN")] == [
+        "none", START_MS - 5, None
+    ]  # fmt: skip
+    # If one queue is unknown, a known message of another one may not be the oldest.
+    half = replace(none["OLD"], is_age_known=False)
+    plan = reader.look([one("NONE"), half, replace(one("UNKNOWN"), is_age_known=True)], ROUND_MS)
+    assert [reader.read(plan)[group, "T"][-1] for group in ("NONE", "OLD", "UNKNOWN")] == [None, None, "none"]
 
 
 def test_a_broker_without_topics_has_a_sample_too(reader):
@@ -179,7 +211,8 @@ def test_every_encoded_sample_decodes(reader):
     def drawn(now_ms):
         group, topic = f"G{rng.randrange(9)}", f"T{rng.randrange(3)}"
         queues = [queue(now_ms) for _ in range(rng.choice((1, 2, 2, 3)))]
-        return (group, topic), sample_of_one(group, topic, "a", *queues)
+        sample = sample_of_one(group, topic, "a", *queues)
+        return (group, topic), replace(sample, is_age_known=sample.first_stored_at_ms.count(None) < len(queues))
 
     there, last = {}, {}
     for turn in range(1_200):
@@ -192,6 +225,7 @@ def test_every_encoded_sample_decodes(reader):
         plan = reader.look(list(there.values()), now_ms)
         seen = {pair: expected(sample) for pair, sample in there.items()}
         moved = {pair: figures for pair, figures in seen.items() if last.get(pair) != figures}
+        moved |= dict.fromkeys(last.keys() - seen.keys(), GONE)
         if plan is None:
             assert not moved
         else:
