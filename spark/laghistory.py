@@ -11,10 +11,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from gantry.model.laghistory import WRITTEN_EVERY, LagSample, add_up, choose_step
+from gantry.model.laghistory import WRITTEN_EVERY, LagSample, Looks, Outage, add_up, choose_step
 from gantry.model.sampleblock import Kind, Pair
 from spark.lagblocks import NO_MESSAGE, UNKNOWN, BlockContent, Longs
 from spark.lagsamples import read_blocks
+from spark.offsetresets import read_resets
 from spark.oldsamples import read_old_samples
 from spark.postgres import Connection
 from spark.transforms.lagsettings import LagSettings
@@ -25,6 +26,11 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 _EVERY_MOVE_BYTES_MAX: Final = 64 * 1024 * 1024
 """The limit for the blocks that are read to draw points in steps below five minutes. Reading more takes too long for a
 picture."""
+_ROUNDS: Final = "SELECT sampled_at FROM lag_sample_rounds WHERE sampled_at BETWEEN %s AND %s ORDER BY sampled_at"
+_OUTAGES: Final = "SELECT broker, began_at, ended_at FROM lag_sample_outages WHERE ended_at >= %s AND began_at <= %s ORDER BY began_at"
+_HOMES: Final = (
+    "SELECT name, ARRAY(SELECT jsonb_object_keys(observed)) FROM topics WHERE name = ANY(%s) AND state <> 'deleting'"
+)
 _BYTES: Final = "SELECT coalesce(sum(octet_length(data)), 0) FROM lag_sample_blocks WHERE sampled_at BETWEEN %s AND %s"
 
 
@@ -74,15 +80,37 @@ def read_history(
         by_pair, moved = _read(connection, [(first, until, Kind.CHANGES)], wanted)
     for pair, found in old.items():
         by_pair[pair] = found + by_pair.get(pair, [])
+    rounds, outages = _rounds(connection, first, until), _outages(connection, first, until)
+    homes = _homes(connection, {topic for _, topic in wanted}) if outages else {}
     for group, topic in sorted(by_pair):
         moves = deque(moved.get((group, topic), ()))
-        for point in add_up(by_pair[group, topic], step=step, until=until):
+        looks = Looks(rounds, outages, homes.get(topic, ()))
+        for point in add_up(by_pair[group, topic], step=step, until=until, looks=looks):
             is_moved = False
             while moves and moves[0] <= point.at:
                 moves.popleft()
                 is_moved = True
             values = {"lag": point.lag, "behind_s": point.behind_s, "is_moved": is_moved}
             yield {"sampled_at": point.at, "group": group, "topic": topic, **values}
+
+
+def _rounds(connection: Connection, since: datetime, until: datetime) -> list[datetime]:
+    rows = connection.execute(_ROUNDS, (since - WRITTEN_EVERY, until)).fetchall()
+    return [row[0] for row in rows]
+
+
+def _outages(connection: Connection, since: datetime, until: datetime) -> list[Outage]:
+    """Return the outages of brokers in a period; none if the gateway is older than their table."""
+    exists = connection.execute("SELECT to_regclass('lag_sample_outages') IS NOT NULL").fetchone()
+    if exists is None or not exists[0]:
+        return []
+    return [Outage(*row) for row in connection.execute(_OUTAGES, (since, until)).fetchall()]
+
+
+def _homes(connection: Connection, topics: Collection[str]) -> dict[str, set[str]]:
+    """Return topic → the brokers that were seen to hold it, as Postgres knows."""
+    rows = connection.execute(_HOMES, (list(topics),)).fetchall()
+    return {topic: set(brokers or ()) for topic, brokers in rows}
 
 
 def _are_few(connection: Connection, since: datetime, until: datetime) -> bool:
@@ -104,8 +132,17 @@ def _read(
     by_pair: dict[tuple[str, str], list[LagSample]] = {}
     moved: dict[tuple[str, str], list[datetime]] = {}
     before: dict[tuple[str, Pair], QueueOffsets] = {}
-    for broker, content in _blocks(connection, parts, wanted):
+    listed: dict[str, set[Pair]] = {}
+    for broker, kind, content in _blocks(connection, parts, wanted):
         at = _EPOCH + timedelta(milliseconds=content.at_ms)
+        here = {content.pairs[place] for place in content.places}
+        if kind >= Kind.STATE:
+            for group, topic in listed.get(broker, set()) - here:
+                assert group is not None
+                by_pair[group, topic].append(LagSample(at, broker, None, is_gone=True))
+            listed[broker] = here
+        else:
+            listed.setdefault(broker, set()).update(here)
         for (group, topic), lag, first_ms, now in _lags(content):
             assert group is not None
             is_none = first_ms == NO_MESSAGE
@@ -116,18 +153,22 @@ def _read(
             before[broker, (group, topic)] = now
             if last is not None and were_moved(last, now):
                 moved.setdefault((group, topic), []).append(at)
+    begun, until = parts[0][0], parts[-1][1]
+    for reset in read_resets(connection, begun, until):
+        if (reset.group, reset.topic) in wanted:
+            moved.setdefault((reset.group, reset.topic), []).append(reset.seen_at)
     by_time = {pair: sorted(found, key=lambda one: one.sampled_at) for pair, found in by_pair.items()}
     return by_time, {pair: sorted(found) for pair, found in moved.items()}
 
 
 def _blocks(
     connection: Connection, parts: Sequence[tuple[datetime, datetime, Kind]], wanted: Container[object]
-) -> Iterator[tuple[str, BlockContent]]:
+) -> Iterator[tuple[str, Kind, BlockContent]]:
     for since, until, kind in parts:
         with read_blocks(
             connection, since=since, until=until, kind=kind, is_wanted=lambda pair: pair in wanted
         ) as blocks:
-            yield from ((block.broker, block.content) for block in blocks)
+            yield from ((block.broker, block.kind, block.content) for block in blocks)
 
 
 def were_moved(last: QueueOffsets, now: QueueOffsets) -> bool:

@@ -27,6 +27,7 @@ from gantry.model.laghistory import WRITTEN_EVERY
 from gantry.model.sampleblock import SERVED, Kind, Pair, SampleBlockError, decode_block
 from gantry.runtime.telemetry import logger
 from spark.lagblocks import UNKNOWN, BlockContent, block_content
+from spark.offsetresets import mark_samples, read_resets
 from spark.oldsamples import count_old_rows, read_old_samples
 from spark.postgres import Connection
 
@@ -52,6 +53,7 @@ SCHEMA: Final = pa.schema(
         ("committed_offset", pa.int64()),
         ("looked_at", _MOMENT),
         ("is_served", pa.bool_()),
+        ("reset_messages", pa.int64()),
     ]
 )
 _SERVED: Final = pa.array(SERVED, pa.bool_())
@@ -114,6 +116,7 @@ def read_samples(
         before the row's round: nothing moved between the previous row and that time. It is null if that is unknown,
         because the broker did not answer in that round, or because rows are left out. `is_served` is whether a client
         of the group was connected when the group's commits on the broker last moved; null if that is unknown.
+        `reset_messages`: see spark/offsetresets.py.
 
     Raises:
         psycopg.Error: The database can't be reached, or its tables do not exist.
@@ -131,8 +134,10 @@ def read_samples(
     with read_blocks(connection, since=begin, until=until, step=step, is_wanted=is_wanted) as blocks:
         new = to_table(blocks if step is None else _last_of_steps(blocks, step))
     old = read_old_samples(connection, since=begin, until=until, groups=groups, with_topics=with_topics, step=step)
-    unknown = pa.nulls(old.num_rows, pa.bool_())
-    table = pa.concat_tables([old.append_column(SCHEMA.field("is_served"), unknown), new]) if old.num_rows else new
+    for name in ("is_served", "reset_messages"):
+        old = old.append_column(SCHEMA.field(name), pa.nulls(old.num_rows, SCHEMA.field(name).type))
+    table = pa.concat_tables([old, new]) if old.num_rows else new
+    table = mark_samples(table, read_resets(connection, begin, until))
     if step is not None:
         return table  # Rows are left out, and something may have moved in them. So `looked_at` stays null.
     stretch = sql.SQL("sampled_at BETWEEN {} AND {}").format(sql.Literal(begin), sql.Literal(until))
@@ -274,6 +279,7 @@ def to_table(blocks: Iterable[BrokerBlock]) -> pa.Table:
             pa.array(content.committed, mask=content.committed == UNKNOWN),
             pa.nulls(queues, _MOMENT),
             _SERVED.take(pa.array(np.repeat(content.served, content.counts))),
+            pa.nulls(queues, pa.int64()),
         ]
         batches.append(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
     return pa.Table.from_batches(batches, schema=SCHEMA)

@@ -258,11 +258,19 @@ def history(
         print_json(found)
         return
     rows = [
-        [point["at"], count_text(point["lag_messages"]), duration_text(point["lag_seconds"])]
+        [
+            point["at"],
+            count_text(point["lag_messages"]),
+            duration_text(point["lag_seconds"]),
+            ", ".join([*point.get("missing_brokers", []), *(f"{one} (late)" for one in point.get("late_brokers", []))]),
+        ]
         for point in found["items"]
     ]
     empty = f"there are no samples of {group} on {topic} from {found['from']} to {found['to']}"
-    print_table(["at", "messages", "behind"], rows, empty=empty)
+    columns = ["at", "messages", "behind", "without"]
+    if not any(row[-1] for row in rows):
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    print_table(columns, rows, empty=empty)
     if rows:
         print(f"points are {brief_duration(found['step_s'])} apart")
 

@@ -1,6 +1,6 @@
 """Backlog: reads how much of many queues is not consumed yet, in few requests.
 
-The calls use three requests that only Gantry's brokers know (docs/formats/remoting.md) and one that every RocketMQ
+The calls use four requests that only Gantry's brokers know (docs/formats/remoting.md) and one that every RocketMQ
 broker knows. A broker that does not know one of Gantry's requests causes NotServedError.
 """
 
@@ -23,11 +23,13 @@ from gantry.remoting.bodies.backlog import (
 from gantry.remoting.bodies.backlog import FirstUnconsumedQuery as FirstUnconsumedQueryBean
 from gantry.remoting.bodies.offsets import ConsumerOffsetWrapper
 from gantry.remoting.bodies.queuestates import QueueState, QueueStates
+from gantry.remoting.bodies.resets import MadeReset, MadeResets
 from gantry.remoting.bodies.stats import TopicStatsTable
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import EncodableHeader, RemotingCommand
 from gantry.remoting.headers.backlog import UNITS_DEFAULT, UNITS_MAX, UnitsHeader, UnitsResponseHeader
 from gantry.remoting.headers.queuestates import QueueStatesHeader
+from gantry.remoting.headers.reset import AllOffsetsResponseHeader, ResetsHeader
 from gantry.remoting.headers.topic import GetTopicStatsHeader
 
 __all__ = ["UNITS_MAX", "UNIT_ROW", "UNIT_ROW_BYTES", "Backlog", "FirstUnconsumed", "FirstUnconsumedQuery", "Units"]
@@ -98,6 +100,21 @@ class FirstUnconsumed:
     """Broker's time when it answered."""
     scanned_to: int | None = None
     """Offset of the message, or the first offset that was not searched."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsOfBroker:
+    """The committed offsets of all groups on a broker.
+
+    Attributes:
+        offsets: Group → topic → queue id → offset.
+        reset_epoch: The offsets contain all resets up to this epoch; None if the broker has no epochs.
+        reset_epoch_end: The offsets contain no resets after this epoch; None if the broker has no epochs.
+    """
+
+    offsets: dict[str, dict[str, dict[int, int]]]
+    reset_epoch: int | None = None
+    reset_epoch_end: int | None = None
 
 
 class Backlog:
@@ -172,14 +189,35 @@ class Backlog:
 
     async def committed_offsets(self, broker: str) -> dict[str, dict[str, dict[int, int]]]:
         """Return the committed offsets of all groups: group → topic → queue id → offset."""
+        return (await self.offset_table(broker)).offsets
+
+    async def offset_table(self, broker: str) -> OffsetsOfBroker:
+        """Return the committed offsets of all groups, and which resets they contain."""
         address = await self._master(broker)
         response = await self._call(address, RequestCode.GET_ALL_CONSUMER_OFFSET)
+        epochs = read_header(AllOffsetsResponseHeader, response, address)
         groups: dict[str, dict[str, dict[int, int]]] = {}
         for key, queues in read_body(ConsumerOffsetWrapper.decode, response, address).offset_table.items():
             topic, _, group = key.partition("@")
             if group:
                 groups.setdefault(group, {})[topic] = dict(queues)
-        return groups
+        return OffsetsOfBroker(groups, epochs.gantry_reset_epoch, epochs.gantry_reset_epoch_end)
+
+    async def resets(self, broker: str, *, after: int, until: int) -> list[MadeReset]:
+        """Return the resets of offsets with an epoch above `after`, up to `until`, by epoch.
+
+        A broker keeps the latest reset of each queue for at least an hour.
+        """
+        address = await self._master(broker)
+        found: list[MadeReset] = []
+        while after < until:
+            response = await self._call(address, RequestCode.GANTRY_RESETS, ResetsHeader(after_epoch=after))
+            answer = read_body(MadeResets.decode, response, address)
+            found += [reset for reset in answer.resets if after < reset.epoch <= until]
+            if not answer.more or not answer.resets or answer.resets[-1].epoch <= after:
+                break
+            after = answer.resets[-1].epoch
+        return found
 
     async def queue_states(self, topic: str, broker: str) -> list[QueueState]:
         """Return the state of all queues of a topic on a broker. See `queue_states_at`."""

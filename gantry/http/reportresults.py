@@ -169,6 +169,10 @@ class LagPoint(msgspec.Struct, frozen=True):
     at: str
     lag_messages: int | None
     lag_seconds: float | None
+    missing_brokers: list[str] = []
+    """The brokers of the topic that gave no numbers; then the lag is unknown. Older gateways do not name them."""
+    late_brokers: list[str] = []
+    """The brokers whose numbers are of a later moment than the others'; then the lag is unknown."""
 
 
 class LagHistory(msgspec.Struct, frozen=True, rename={"since": "from", "until": "to"}):

@@ -3,7 +3,9 @@
 Pure functions. The gateway uses them for the lag history, and Spark jobs use them for the lines of a page.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -16,7 +18,10 @@ HELD_FOR: Final = WRITTEN_EVERY + timedelta(minutes=1)
 """The time for which a sample is valid. Longer gaps mean that no samples were taken."""
 KEEPS_UP_S: Final = 10.0
 """The longest wait (s) of the oldest message for a group that keeps up. Some messages are always in transit."""
+LATE: Final = timedelta(seconds=10)
+"""A broker is late in a round if it gives its numbers this long after the round's first broker, as in lag reports."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class LagSample(NamedTuple):
@@ -39,6 +44,44 @@ class LagSample(NamedTuple):
     is_gone: bool = False
 
 
+class Outage(NamedTuple):
+    """A time in which a broker gave no numbers: from the first to the last round that missed it."""
+
+    broker: str
+    began_at: datetime
+    ended_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """What is known of the rounds in which samples were taken.
+
+    Attributes:
+        rounds: The times at which rounds began, sorted; empty if they are unknown.
+        outages: Times in which brokers gave no numbers.
+        homes: The brokers that have the topic, as far as they are known from elsewhere.
+    """
+
+    rounds: Sequence[datetime] = ()
+    outages: Sequence[Outage] = ()
+    homes: Collection[str] = ()
+
+    def round_of(self, at: datetime) -> datetime:
+        """Return the begin of the round of a sample; `at` itself if rounds are unknown."""
+        place = bisect_right(self.rounds, at)
+        return self.rounds[place - 1] if place else at
+
+    def is_away(self, broker: str, at: datetime, *, seen_at: datetime) -> bool:
+        """Return whether a broker gave no numbers in the round of a time. `seen_at`: its last sample until then."""
+        return any(
+            one.broker == broker and one.began_at <= at <= one.ended_at + STEPS[0] and seen_at <= one.ended_at
+            for one in self.outages
+        )
+
+
+NO_LOOKS: Final = Looks()
+
+
 class LagPoint(NamedTuple):
     """The lag on all brokers at one time.
 
@@ -46,11 +89,15 @@ class LagPoint(NamedTuple):
         at: The time.
         lag: The number of unconsumed messages; None if it is unknown.
         behind_s: The time (s) for which the oldest unconsumed message has waited; 0 if there is none, None if unknown.
+        missing_brokers: The brokers of the topic that gave no numbers. Then `lag` and `behind_s` are None.
+        late_brokers: The brokers whose numbers are of a later moment than the others'. Likewise.
     """
 
     at: datetime
     lag: int | None
     behind_s: float | None
+    missing_brokers: tuple[str, ...] = ()
+    late_brokers: tuple[str, ...] = ()
 
 
 def choose_step(span: timedelta) -> timedelta:
@@ -58,25 +105,55 @@ def choose_step(span: timedelta) -> timedelta:
     return next((step for step in STEPS if span <= step * POINTS_MAX), STEPS[-1])
 
 
-def add_up(samples: Iterable[LagSample], *, step: timedelta, until: datetime) -> Iterator[LagPoint]:
+def add_up(
+    samples: Iterable[LagSample], *, step: timedelta, until: datetime, looks: Looks = NO_LOOKS
+) -> Iterator[LagPoint]:
     """Yield the lag of all brokers for each step from the first sample to `until`.
+
+    A point is of one look at all brokers, the last one of its step: it adds up no numbers of different rounds. A broker
+    without a sample in that round has not changed since its last one.
 
     Args:
         samples: Samples, sorted by time. If a broker has several samples in a step, the last one is used.
         step: The length of a step. Steps start at multiples of this length since 1970.
         until: The end of the period.
+        looks: What is known of the rounds.
     """
     of_steps: dict[int, list[LagSample]] = {}
     for one in samples:
-        of_steps.setdefault((one.sampled_at - _EPOCH) // step, []).append(one)
-    state: Mapping[str, LagSample] = {}
+        # A round may begin in one step and end in the next.
+        of_steps.setdefault((looks.round_of(one.sampled_at) - _EPOCH) // step, []).append(one)
+    state: dict[str, LagSample] = {}
+    seen, last_at = dict.fromkeys(looks.homes, _NEVER), _NEVER
     for number in range(min(of_steps, default=0), (until - _EPOCH) // step + 1 if of_steps else 0):
         new = of_steps.get(number, [])
         at = max([one.sampled_at for one in new], default=min(_EPOCH + (number + 1) * step, until))
-        state = {**state, **{one.broker: one for one in new}}
-        state = {broker: one for broker, one in state.items() if at - one.sampled_at <= HELD_FOR and not one.is_gone}
-        if state:
+        if not new and at <= last_at:
+            continue  # The last round began in the step before and ended in this one.
+        last_at = at
+        state |= {one.broker: one for one in new}
+        seen |= {one.broker: one.sampled_at for one in new}
+        for broker, one in list(state.items()):
+            if one.is_gone:
+                del state[broker], seen[broker]
+            elif at - one.sampled_at > HELD_FOR:
+                del state[broker]
+        missing = tuple(sorted(one for one, last in seen.items() if looks.is_away(one, at, seen_at=last)))
+        late = _late_brokers(new, looks)
+        if missing or late:
+            yield LagPoint(at, None, None, missing, late)
+        elif state:
             yield _point(at, list(state.values()))
+
+
+def _late_brokers(new: Sequence[LagSample], looks: Looks) -> tuple[str, ...]:
+    """Return the brokers that were late in the last round of a step."""
+    if not new or not looks.rounds:
+        return ()
+    last = max(looks.round_of(one.sampled_at) for one in new)
+    of_round = [one for one in new if looks.round_of(one.sampled_at) == last]
+    first = min(one.sampled_at for one in of_round) if len(of_round) > 1 else last
+    return tuple(sorted(one.broker for one in of_round if one.sampled_at - first > LATE))
 
 
 def _point(at: datetime, samples: Sequence[LagSample]) -> LagPoint:

@@ -147,13 +147,17 @@ SURVEY: Final = StructType(
         _column("head_error", StringType(), nullable=True),
         *GROUPS.fields[2:-1],
         _column("group_error", StringType(), nullable=True),
+        _column("reset_epoch", LongType(), nullable=True),
+        _column("reset_messages", LongType(), nullable=True),
     ]
 )
 """One row for each row of `offsets`, with the columns that `heads` and `groups` have for it, all from one survey.
 
 `read_at` is the time at which the row's broker reported its numbers, by the reader's clock; null if it reported none.
 `clock_skew_ms` is the least difference by which the broker's clock is ahead of the reader's (negative: behind); null if
-the broker did not report its time.
+the broker did not report its time. `reset_epoch` is the epoch of the latest reset of the group's offset in the queue
+within the last hour, and `reset_messages` the number of messages by which it moved the offset; null without one, and
+for brokers without epochs.
 """
 
 BY_KIND: Final = {

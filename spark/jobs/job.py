@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from spark.datasource.options import SURVEY
@@ -17,6 +19,7 @@ from spark.jobs.arguments import Arguments, source_options
 from spark.jobs.surveying import Survey, start_survey
 from spark.lagsamples import SCHEMA, last_looked_at, read_samples, samples_frame
 from spark.objectives import Objectives, read_objectives
+from spark.offsetresets import mark_survey, read_resets
 from spark.page import Page
 from spark.pagerows import Ranking
 from spark.postgres import connect
@@ -24,6 +27,9 @@ from spark.results import Table
 from spark.runs import Run, Runs
 from spark.session import register_data_source
 from spark.storedrows import Finished, StoredRows
+
+RESETS_SINCE: Final = timedelta(hours=2)
+"""The period of the resets that are compared with those of a survey, which are at most an hour old."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +92,14 @@ class JobContext:
         with connect(self.arguments.database, application="gantry-samples") as connection:
             groups = list(self.arguments.groups) or None
             return read_samples(connection, since=since, until=until, groups=groups, with_topics=with_topics)
+
+    def with_resets(self, survey: pa.Table) -> pa.Table:
+        """Set `reset_messages` of a survey to null for resets that samples show; see mark_survey."""
+        if self.arguments.database is None:
+            return survey
+        with connect(self.arguments.database, application="gantry-samples") as connection:
+            until = pc.max(survey["read_at"]).as_py() or self.now
+            return mark_survey(survey, read_resets(connection, until - RESETS_SINCE, until))
 
     def with_last_looked_at(self, survey: pa.Table, samples: pa.Table, *, gap: timedelta) -> pa.Table:
         """Add the column `looked_at` to the result of `survey`: see last_looked_at; null without a database."""

@@ -44,7 +44,7 @@ def compute(work: JobContext) -> DataFrame:
     samples = work.samples_table(since, until)
     # With a shorter gap, messages between two commits would look like a burst.
     gap = timedelta(seconds=SETTINGS.reading_gap_min_s)
-    survey = work.with_last_looked_at(survey, samples, gap=gap)
+    survey = work.with_resets(work.with_last_looked_at(survey, samples, gap=gap))
     tables = tables_of(survey, samples, work.objectives(), now=work.now, since=since)
     return fed_frame(work.spark, "lag_report", tables, build, feed=f"{work.run.id}-{work.run.attempt}")
 

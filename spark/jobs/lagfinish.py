@@ -3,7 +3,7 @@
 Both are only looked up for groups that are not OK. Most reports have no such group, and then nothing is looked up.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from heapq import nsmallest
@@ -27,8 +27,25 @@ HISTORY_PAIRS_MAX: Final = 20
 BEHIND_PAIRS_MAX: Final = 2_000
 """The number of pairs for which `behind_since` is looked up, the worst first. A thousand pairs take a second."""
 
-TOPIC_COLUMNS: Final = ("level", "group", "topic", "as_of", "verdict", "lag_seconds", "lag_messages", "clients")
+TOPIC_COLUMNS: Final = (
+    "level",
+    "group",
+    "topic",
+    "broker",
+    "as_of",
+    "verdict",
+    "lag_seconds",
+    "lag_messages",
+    "clients",
+)
 _COLUMNS: Final = {"behind_since": pa.timestamp("us", tz="UTC"), "owners": OWNERS}
+_EARLIER: Final = (
+    "SELECT group_name, topic, as_of, behind_since FROM report_lag_rows WHERE level = 'topic' AND behind_since IS NOT NULL"
+    " AND run_id = (SELECT id FROM report_runs WHERE job = 'lag_report' AND status = 'succeeded'"
+    " ORDER BY finished_at DESC LIMIT 1)"
+)
+EarlierStarts = Mapping[tuple[str, str], tuple[datetime, datetime]]
+"""Group and topic → the time of the report before, and since when the group was behind then."""
 Points = Mapping[tuple[str, str], Sequence[dict[str, Any]]]
 
 
@@ -50,10 +67,11 @@ def finish_lag(arguments: Arguments, rows: StoredRows, now: datetime) -> Finishe
     behind = (row for row in found.topics if row["verdict"] != "OK" and row["lag_messages"] != 0)
     pairs = {(row["group"], row["topic"]) for row in nsmallest(BEHIND_PAIRS_MAX, behind, key=_worst_first)}
     points = _lag_points(arguments, {*charted, *pairs}, found.until or now)
-    owners = _owners(arguments, list(found.lagging))
+    owners = _owners(arguments, list(found.lagging), found.brokers)
+    earlier = _earlier_starts(arguments) if pairs else {}
 
     def fill(row: dict[str, Any]) -> None:
-        row["behind_since"] = _since(row, points) if (row["group"], row["topic"]) in pairs else None
+        row["behind_since"] = find_since(row, points, earlier) if (row["group"], row["topic"]) in pairs else None
         row["owners"] = _owners_of(row, owners)
 
     return Finished(_COLUMNS, fill, [point for pair in charted for point in points.get(pair, ())])
@@ -67,11 +85,13 @@ class _ChosenGroups:
         until: The last moment that the report has read, which is the last point of a line; None without rows.
         topics: The rows of level "topic", with the columns TOPIC_COLUMNS.
         lagging: Groups that have clients and lagging queues, in the order of the rows.
+        brokers: The brokers of the rows.
     """
 
     until: datetime | None = None
     topics: list[dict[str, Any]] = field(default_factory=list)
     lagging: dict[str, None] = field(default_factory=dict)
+    brokers: set[str] = field(default_factory=set)
 
 
 def _choose_groups(rows: StoredRows) -> _ChosenGroups:
@@ -80,6 +100,8 @@ def _choose_groups(rows: StoredRows) -> _ChosenGroups:
         found.until = max(row["as_of"], found.until or row["as_of"])
         if row["level"] == "topic":
             found.topics.append(row)
+        if row["broker"] is not None:
+            found.brokers.add(row["broker"])
         if _lags(row):
             found.lagging[row["group"]] = None
     return found
@@ -99,7 +121,25 @@ def _lag_points(arguments: Arguments, pairs: Iterable[tuple[str, str]], until: d
     return points
 
 
-def _since(row: dict[str, Any], points: Points) -> datetime | None:
+def _earlier_starts(arguments: Arguments) -> EarlierStarts:
+    """Return the starts that the report before this one has found."""
+    if arguments.database is None:
+        return {}
+    with connect(arguments.database, application="gantry-history") as connection:
+        rows = connection.execute(_EARLIER).fetchall()
+    return {(row[0], row[1]): (row[2], row[3]) for row in rows}
+
+
+def find_since(row: dict[str, Any], points: Points, earlier: EarlierStarts) -> datetime | None:
+    """Return the time since which the group of a row is behind; None if it is unknown.
+
+    If the start is unknown, it adds `behind_at_latest` to the row's evidence.
+
+    Args:
+        row: A row of the report.
+        points: The past of each group and topic.
+        earlier: The starts that the report before has found.
+    """
     if row["level"] != "topic":
         return None
     past = [
@@ -108,15 +148,19 @@ def _since(row: dict[str, Any], points: Points) -> datetime | None:
         if point["sampled_at"] < row["as_of"]
     ]
     found = behind_since([*past, LagPoint(row["as_of"], row["lag_messages"], row["lag_seconds"])])
+    known_at, since = earlier.get((row["group"], row["topic"]), (None, None))
+    # The older samples are, the further apart they are kept. So the first look at the lag gives the best start.
+    if known_at is not None and found.at_latest is not None and found.at_latest <= known_at < row["as_of"]:
+        return since
     if found.at is None and found.at_latest is not None:
         row["evidence"] = {**(row["evidence"] or {}), "behind_at_latest": found.at_latest.isoformat()}
     return found.at
 
 
-def _owners(arguments: Arguments, groups: Sequence[str]) -> Mapping[str, GroupOwners]:
+def _owners(arguments: Arguments, groups: Sequence[str], brokers: Collection[str]) -> Mapping[str, GroupOwners]:
     if not groups:
         return {}
-    return read_owners(read_options({**source_options(arguments, SURVEY), "kind": SURVEY}), groups)
+    return read_owners(read_options({**source_options(arguments, SURVEY), "kind": SURVEY}), groups, brokers=brokers)
 
 
 def _lags(row: Mapping[str, Any]) -> bool:

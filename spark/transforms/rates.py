@@ -5,7 +5,8 @@ A *reading* is the known state of a group in a queue at one moment: a sample, or
 interval does not count if the queue was deleted and made again in it (its max or min went back, so the numbers before
 and after belong to two queues), or if the commit went back in it (a rewind, so the difference is not the number of
 consumed messages). So no rate is negative. A commit may also pass over messages that retention has removed, or be set
-by a person. Such messages are not consumed but moved (`moved_messages`).
+by a person. Such messages are not consumed but moved (`moved_messages`). If a broker reported a reset of the queue in an
+interval (`reset_messages`), its consumption is unknown, because the group may have consumed before and after it.
 
     in_rate  = growth of max over the intervals that count ÷ their length       messages/s
     out_rate = messages consumed in those of them with known commits ÷ their length
@@ -93,8 +94,11 @@ def queue_rates(
         _net_rates("net_rates", [quarters[start : start + 4] for start in quarters[::4]]),
         _net_rates("net_quarters", [(quarter,) for quarter in quarters]),
         fn.expr(f"{_net_rate(quarters)} AS net_rate"),
-        ((fn.col("end_us") - fn.col("start_us")) / SECOND_US).alias("forecast_s"),
-        ((fn.col("end_us") - fn.col("move_us")) / SECOND_US).alias("moved_s"),
+        # Another broker's last reading may come later than this one's.
+        (fn.greatest(fn.col("end_us") - fn.col("start_us"), fn.lit(0)) / SECOND_US).alias("forecast_s"),
+        fn.when(
+            fn.col("move_us").isNotNull(), fn.greatest(fn.col("end_us") - fn.col("move_us"), fn.lit(0)) / SECOND_US
+        ).alias("moved_s"),
         fn.when(has_two, (fn.col("end_us") - fn.coalesce("changed_us", "seen_us")) / SECOND_US).alias("stood_s"),
         ((fn.col("end_us") - fn.col("advanced_us")) / SECOND_US).alias("advanced_s"),
         fn.coalesce("back_messages", fn.lit(0)).alias("back_messages"),
@@ -162,6 +166,7 @@ def _readings(
         fn.lit(False).alias("is_own"),
         fn.lit(None).cast("int").alias("clients"),
         "is_served",
+        _reset_messages(samples),
         *moments,
     )
     own = survey.select(
@@ -176,6 +181,7 @@ def _readings(
         fn.lit(True).alias("is_own"),
         "clients",
         fn.lit(None).cast("boolean").alias("is_served"),
+        _reset_messages(survey),
         *moments,
     )
     read_us = fn.max(fn.when(fn.col("is_own"), fn.col("at_us"))).over(_of_queue())
@@ -202,6 +208,11 @@ def _readings(
     )
 
 
+def _reset_messages(frame: DataFrame) -> Column:
+    name = "reset_messages"
+    return (fn.col(name) if name in frame.columns else fn.lit(None).cast("long")).alias(name)
+
+
 def _committed() -> Column:
     """Return the committed offset. If a group never committed in an empty queue, it is the queue's end."""
     at_end = fn.when(fn.col("min_offset") == fn.col("max_offset"), fn.col("max_offset"))
@@ -225,6 +236,10 @@ def _intervals(readings: DataFrame, settings: LagSettings) -> DataFrame:
     )
     is_recreated = fn.coalesce(is_recreated, fn.lit(False))
     is_back = fn.coalesce(~is_recreated & (committed < last_committed), fn.lit(False))
+    # A reset may be hidden by what was consumed before or after it.
+    is_reset = fn.coalesce(fn.col("last").isNotNull() & fn.col("reset_messages").isNotNull(), fn.lit(False))
+    back_by_reset = fn.when(fn.col("is_reset") & (fn.col("reset_messages") < 0), -fn.col("reset_messages"))
+    moved_by_reset = fn.when(fn.col("is_reset") & ~fn.col("is_back"), fn.greatest("reset_messages", fn.lit(0)))
     is_sound = fn.col("last").isNotNull() & ~fn.col("is_recreated") & ~fn.col("is_back")
     is_long_enough = fn.when(fn.col("is_own"), fn.col("length_us") >= settings.reading_gap_min_s * SECOND_US).otherwise(
         fn.col("length_us") > 0
@@ -233,7 +248,15 @@ def _intervals(readings: DataFrame, settings: LagSettings) -> DataFrame:
     # A sample may not know whether clients were connected. Then the report's knowledge about the present is used.
     is_unserved = fn.coalesce(~fn.col("is_served"), fn.max("clients").over(_of_queue()) == 0, fn.lit(False))
     intervals = (
-        readings.withColumns({"still_us": still, "from_us": begun, "is_recreated": is_recreated, "is_back": is_back})
+        readings.withColumns(
+            {
+                "still_us": still,
+                "from_us": begun,
+                "is_recreated": is_recreated,
+                "is_back": is_back,
+                "is_reset": is_reset,
+            }
+        )
         .withColumns(
             {
                 "still_us": fn.greatest("still_us", "from_us"),
@@ -241,7 +264,7 @@ def _intervals(readings: DataFrame, settings: LagSettings) -> DataFrame:
                 "first_us": fn.when(at > fn.col("begin_us"), fn.coalesce("from_us", at)),
                 "is_advanced": committed > last_committed,
                 "is_changed": fn.col("last").isNotNull() & ~committed.eqNullSafe(last_committed),
-                "grown": fn.when(is_sound, committed - last_committed),
+                "grown": fn.when(is_sound & ~fn.col("is_reset"), committed - last_committed),
                 "is_unserved": is_unserved,
             }
         )
@@ -251,9 +274,9 @@ def _intervals(readings: DataFrame, settings: LagSettings) -> DataFrame:
             {
                 "in_messages": fn.when(fn.col("counts"), fn.col("max_offset") - fn.col("last.max_offset")),
                 "out_messages": fn.when(fn.col("counts"), fn.col("consumed")),
-                "moved_messages": fn.col("grown") - fn.col("consumed"),
-                "back_messages": fn.when(fn.col("is_back"), last_committed - committed),
-                "back_from": fn.when(fn.col("is_back"), last_committed),
+                "moved_messages": fn.coalesce(fn.col("grown") - fn.col("consumed"), moved_by_reset),
+                "back_messages": fn.greatest(back_by_reset, fn.when(fn.col("is_back"), last_committed - committed)),
+                "back_from": fn.when(fn.col("is_back") | back_by_reset.isNotNull(), last_committed),
             }
         )
     )
@@ -265,6 +288,7 @@ def _quarters(intervals: DataFrame, settings: LagSettings) -> DataFrame:
     whole = Window.partitionBy("group", "topic").rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     is_move = (
         fn.col("is_recreated")
+        | fn.col("is_reset")
         | (fn.col("moved_messages") > 0)
         # A consumer that takes over a queue repeats a few messages.
         | (fn.col("back_messages") >= settings.rewind_messages_min)

@@ -90,6 +90,41 @@ async def test_messages_and_seconds_over_time(http: httpx.AsyncClient, connectio
     assert (await ask(http, 9_000, since_s=8_000))["items"] == []
 
 
+async def test_a_point_without_a_broker_has_no_lag_and_names_it(
+    http: httpx.AsyncClient, connection: Connection
+) -> None:
+    one, other = Looks(connection), Looks(connection, "broker-b")
+    one.put(0, 90)
+    other.put(1, 80)
+    one.put(15, 91)
+    one.put(30, 92)
+    one.put(45, 93)
+    other.put(46, 84)
+    outage = "INSERT INTO lag_sample_outages VALUES ('broker-b', %s, %s)"
+    connection.execute(outage, [NOON + timedelta(seconds=seconds) for seconds in (14, 29)])
+    try:
+        found = await ask(http, 50)
+        points = list(read_history(connection, since=NOON, until=NOON + timedelta(seconds=50), pairs=[("G", "T")]))
+    finally:
+        connection.execute("DELETE FROM lag_sample_outages")
+    items = [(item["lag_messages"], item["missing_brokers"], item["late_brokers"]) for item in found["items"]]
+    assert items == [(30, [], []), (None, ["broker-b"], []), (None, ["broker-b"], []), (23, [], [])]
+    # The lines of pages are the same.
+    assert [point["lag"] for point in points] == [item[0] for item in items]
+
+
+async def test_a_late_broker_is_named(http: httpx.AsyncClient, connection: Connection) -> None:
+    one, other = Looks(connection), Looks(connection, "broker-b")
+    one.put(1, 90)
+    other.put(12, 80)
+    connection.execute("INSERT INTO lag_sample_rounds VALUES (%s, 12500)", [NOON])
+    try:
+        found = await ask(http, 14)
+    finally:
+        connection.execute("DELETE FROM lag_sample_rounds")
+    assert [(item["lag_messages"], item["late_brokers"]) for item in found["items"]] == [(None, ["broker-b"])]
+
+
 @pytest.mark.parametrize("hours", [1, 4, 24])
 async def test_the_history_equals_the_lines_of_a_page(
     http: httpx.AsyncClient, connection: Connection, hours: int

@@ -6,15 +6,18 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import func, insert, select, text
+from sqlalchemy import delete, func, insert, select, text
 from sqlalchemy.exc import IntegrityError
 
 from gantry.model.route import BrokerData
 from gantry.model.sampleblock import Kind
+from gantry.remoting.bodies.resets import MadeReset, MovedQueue
 from gantry.runtime.clock import SystemClock
 from gantry.runtime.workers import InlineWorker
 from services.gateway.db.engine import Database
-from services.gateway.db.reporttables import LAG_SAMPLE_BLOCKS, LAG_SAMPLE_ROUNDS
+from services.gateway.db.models import Topic
+from services.gateway.db.reporttables import LAG_OFFSET_RESETS, LAG_SAMPLE_BLOCKS, LAG_SAMPLE_ROUNDS
+from services.gateway.db.sampleevents import SampleEventRepository
 from services.gateway.db.samples import SampleRepository, StoredBlock
 from services.gateway.errors import METADATA_UNAVAILABLE, ProblemError
 from services.gateway.metrics import GatewayMetrics
@@ -358,6 +361,9 @@ class StubSurvey:
         self.ends = dict.fromkeys(("broker-a", "broker-b"), 10**6)
         self.turn = 0
         self.read_at_ms: dict[str, int] = {}
+        self.resets: dict[str, list[MadeReset]] = {}
+        self.reset_epochs: dict[str, int] = {}
+        self.missing: list[str] = []
         self.thorough: list[set[str]] = []
         self.sampler = Sampler(
             *(self, self, Metadata(database), GatewayMetrics()),  # type: ignore[arg-type]
@@ -374,12 +380,66 @@ class StubSurvey:
     async def survey(self, sets: Any, subscribed: Any, *, thorough: set[str]) -> tuple[list[Sample], list[str]]:
         self.thorough.append(thorough)
         self.read_at_ms = dict.fromkeys(sets, self.clock.now_ms())
-        return [sample_of_one("BUSY", "T", broker, (0, end, self.turn, None)) for broker, end in self.ends.items()], []
+        there = {broker: end for broker, end in self.ends.items() if broker not in self.missing}
+        samples = [sample_of_one("BUSY", "T", broker, (0, end, self.turn, None)) for broker, end in there.items()]
+        return samples, self.missing
 
     async def round(self) -> None:
         self.turn += 1
         self.clock.advance(15_000)
         await self.sampler.round()
+
+
+async def test_resets_are_written_with_the_survey_that_shows_them(pooled: Database) -> None:
+    rounds = StubSurvey(pooled)
+    queues = [MovedQueue(queue_id=0, from_offset=9, offset=None)]
+    made = [MadeReset(epoch=epoch, topic="T", group="BUSY", queues=queues) for epoch in (50, 60)]
+    empty = MadeReset(epoch=55, topic="T", group="BUSY", queues=[])
+    await rounds.round()
+    rounds.resets, rounds.reset_epochs = {"broker-a": [*made, empty]}, {"broker-a": 50, "broker-b": 0}
+    await rounds.round()
+    seen_at = moment_of(rounds.clock.now_ms())
+    async with pooled.transaction() as session:
+        rows = (await session.execute(select(LAG_OFFSET_RESETS).order_by(LAG_OFFSET_RESETS.c.epoch))).all()
+        events = SampleEventRepository(session)
+        assert await events.settled_epochs(since=seen_at) == {"broker-a": 50}
+        assert await events.settled_epochs(since=seen_at + timedelta(seconds=1)) == {}
+    assert [(row.seen_at, row.broker, row.epoch, row.is_settled) for row in rows] == [
+        (seen_at, "broker-a", 50, True),
+        (seen_at, "broker-a", 60, False),
+    ]
+    assert [(row.queue_ids, row.from_offsets, row.to_offsets) for row in rows] == [([0], [9], [None])] * 2
+    async with pooled.transaction() as session:
+        events = SampleEventRepository(session)
+        assert await events.delete(before=seen_at, limit=9) == 0
+        assert await events.delete(before=seen_at + timedelta(seconds=1), limit=1) == 1
+        assert await events.delete(before=seen_at + timedelta(seconds=1), limit=9) == 1
+
+
+async def test_rounds_without_a_broker_are_one_outage(pooled: Database) -> None:
+    rounds, times = StubSurvey(pooled), []
+    # A gateway that begins to sample does not know whether an outage goes on.
+    for missing in ([], ["broker-b"], ["broker-b"], [], ["broker-b"]):
+        rounds.missing = missing
+        await rounds.round()
+        times.append(moment_of(rounds.clock.now_ms()))
+    async with pooled.transaction() as session:
+        events = SampleEventRepository(session)
+        found = await events.outages(times[0], times[-1])
+        assert found == [("broker-b", times[1], times[2]), ("broker-b", times[4], times[4])]
+        assert await events.outages(times[3], times[3]) == []
+        assert await events.delete(before=times[3], limit=9) == 1
+
+
+async def test_a_broker_with_topics_that_is_not_registered_is_missing(pooled: Database) -> None:
+    rounds = StubSurvey(pooled)
+    async with pooled.transaction() as session:
+        session.add(Topic(name="AWAY", config={}, version=1, state="applied", origin="api", observed={"broker-c": {}}))
+    await rounds.round()
+    async with pooled.transaction() as session:
+        (missing,) = (await session.scalars(select(LAG_SAMPLE_ROUNDS.c.missing))).all()
+        await session.execute(delete(Topic))
+    assert missing == ["broker-c"]
 
 
 async def test_a_block_that_may_be_lost_is_followed_by_a_full_one(

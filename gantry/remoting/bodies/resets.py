@@ -1,4 +1,4 @@
-"""Resets of committed offsets: the bodies of 220, 222, 303, 308, and 900020, Gantry's own."""
+"""Resets of committed offsets: the bodies of 220, 222, 303, 308, and Gantry's own, 900020 and 900022."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -182,3 +182,27 @@ class ResetResults(JsonBody, kw_only=True):
 
     epoch: int | None = None
     queues: list[ResetResult]
+
+
+class MovedQueue(JsonBody, kw_only=True):
+    """900022: one queue of a reset. An offset is None if there was none, or if the reset removed it."""
+
+    from_offset: int | None = None
+    offset: int | None = None
+    queue_id: int
+
+
+class MadeReset(JsonBody, kw_only=True):
+    """900022: a reset, with those of its queues that were not reset again since."""
+
+    epoch: int
+    group: str
+    queues: list[MovedQueue]
+    topic: str
+
+
+class MadeResets(JsonBody, kw_only=True):
+    """900022: the resets, by epoch. If `more` is true, there are later ones."""
+
+    more: bool = False
+    resets: list[MadeReset]

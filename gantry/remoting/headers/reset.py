@@ -1,9 +1,11 @@
-"""Resets of committed offsets: 220, 222, 303, 308, 314, and 900020, Gantry's own."""
+"""Resets of committed offsets: 220, 222, 303, 308, 314, and Gantry's own: 900020, 900022, fields of 43."""
 
 from gantry.remoting.headers.fields import Header, Int32, Int64
 
 RESET_QUEUES_MAX = 4_096
 """The maximum number of queues in one request 900020."""
+RESETS_AT_ONCE = 1_024
+"""The number of resets from which an answer to 900022 ends."""
 LATEST = -1
 """The timestamp of request 222 that means the end of each queue."""
 
@@ -69,3 +71,20 @@ class ResetQueuesHeader(Header):
 
     topic: str
     consumer_group: str
+
+
+class ResetsHeader(Header):
+    """900022: list the resets with a later epoch."""
+
+    after_epoch: Int64
+
+
+class AllOffsetsResponseHeader(Header):
+    """43: Gantry's own fields of the answer, the epochs of the broker's latest reset; 0 if it knows of none.
+
+    gantry_reset_epoch: when the broker began to encode the offsets. The offsets contain resets up to it.
+    gantry_reset_epoch_end: when it ended. The offsets contain no later resets.
+    """
+
+    gantry_reset_epoch: Int64 | None = None
+    gantry_reset_epoch_end: Int64 | None = None

@@ -21,6 +21,7 @@ from gantry.remoting.bodies import (
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.headers import DeleteSubscriptionGroupHeader, GetSubscriptionGroupConfigHeader
+from gantry.remoting.headers.reset import AllOffsetsResponseHeader
 from gantry.runtime.clock import Clock
 from services.broker.assembly import Broker
 from services.broker.processors.table import replying_to_refusals
@@ -130,6 +131,7 @@ class GroupAdminProcessor:
     async def all_offsets(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """43: return all committed offsets, each with its value at the time when it is encoded."""
         offsets, body, done = self._offsets, OffsetsBody(), 0
+        epoch = offsets.resets.epoch
         for group in offsets.groups():
             topics = offsets.topics_of(group)
             if topics:
@@ -140,7 +142,8 @@ class GroupAdminProcessor:
             if queues is not None:
                 body.add_offsets(key, queues)
                 done = await _pause_if_full(done + 1 + len(queues))
-        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body.encode(offsets.version))
+        header = AllOffsetsResponseHeader(gantry_reset_epoch=epoch, gantry_reset_epoch_end=offsets.resets.epoch)
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, header, body=body.encode(offsets.version))
 
     def all_delay_offsets(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """45: return the delivery progress of the delay levels."""

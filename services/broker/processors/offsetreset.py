@@ -1,4 +1,4 @@
-"""Requests that reset and compare offsets of groups: 222, 303, 308, 314, and 900020, Gantry's own.
+"""Requests that reset and compare offsets of groups: 222, 303, 308, 314, and Gantry's own, 900020 and 900022.
 
 A group whose members are connected in broadcasting mode is refused: each of its instances keeps its own offsets in a
 file, and the broker's offsets of the group mean nothing to them.
@@ -17,11 +17,13 @@ from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.headers.reset import (
     RESET_QUEUES_MAX,
+    RESETS_AT_ONCE,
     CloneGroupOffsetHeader,
     ConsumeTimeSpanHeader,
     CorrectionOffsetHeader,
     ResetOffsetHeader,
     ResetQueuesHeader,
+    ResetsHeader,
 )
 from services.broker.assembly import Broker
 from services.broker.processors.reading import read_cold
@@ -62,6 +64,7 @@ class OffsetResetProcessor:
                 code.QUERY_CORRECTION_OFFSET: self.correction,
                 code.CLONE_GROUP_OFFSET: self.clone,
                 code.GANTRY_RESET_QUEUES: self.reset_queues,
+                code.GANTRY_RESETS: self.resets,
             }
         )
 
@@ -142,6 +145,25 @@ class OffsetResetProcessor:
                 self._resets.apply(topic, group, dict(offsets))
         await self._resets.durable()
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
+
+    def resets(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """900022: list the resets after an epoch, so that reports tell them apart from consumption."""
+        header = ResetsHeader.from_ext(request.ext_fields)
+        table, left = self._offsets.resets, RESET_QUEUES_MAX
+        made = table.made_after(header.after_epoch, RESETS_AT_ONCE + 1)
+        answered: list[bodies.MadeReset] = []
+        for epoch, topic, group in made[:RESETS_AT_ONCE]:
+            # All rows of the pair are examined.
+            left -= max(1, table.queue_count(topic, group))
+            if left < 0 and answered:
+                break
+            queues = [
+                bodies.MovedQueue(queue_id=number, from_offset=reset.from_offset, offset=reset.offset)
+                for number, reset in table.queues_of(topic, group, epoch).items()
+            ]
+            answered.append(bodies.MadeReset(epoch=epoch, topic=topic, group=group, queues=queues))
+        body = bodies.MadeResets(resets=answered, more=len(answered) < len(made)).encode()
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
 
     async def reset_queues(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """900020: reset these queues to these offsets, or undo a reset: all queues or none (docs/formats/remoting.md)."""

@@ -9,8 +9,10 @@ before the reset.
 Concurrency: the loop's thread only.
 """
 
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 HOLDS_MS: Final = 3_600_000
@@ -59,6 +61,13 @@ class ResetTable:
         self._table: dict[str, dict[int, Reset]] = {}
         self._count = 0
         self._epoch = 0
+        # The epoch and the key of each reset, by epoch. Some may be superseded.
+        self._made: list[tuple[int, str]] = []
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the latest reset; 0 if there was none."""
+        return self._epoch
 
     def load(self, table: Mapping[str, Mapping[int, Reset]]) -> None:
         """Load the content of the file."""
@@ -69,6 +78,25 @@ class ResetTable:
             for reset in queues.values():
                 self._epoch = max(self._epoch, reset.epoch)
                 self.holds_until_ms = max(self.holds_until_ms, reset.at_ms + HOLDS_MS)
+        self._made = sorted({(reset.epoch, key) for key, queues in self._table.items() for reset in queues.values()})
+
+    def made_after(self, epoch: int, count: int) -> list[tuple[int, str, str]]:
+        """Return epoch, topic and group of the first `count` resets after an epoch, by epoch."""
+        start = bisect_right(self._made, epoch, key=itemgetter(0))
+        found = []
+        for later, key in self._made[start : start + count]:
+            topic, _, group = key.partition(_SEPARATOR)
+            found.append((later, topic, group))
+        return found
+
+    def queue_count(self, topic: str, group: str) -> int:
+        """Return the number of queues with a reset, of any epoch."""
+        return len(self._table.get(f"{topic}{_SEPARATOR}{group}", {}))
+
+    def queues_of(self, topic: str, group: str, epoch: int) -> dict[int, Reset]:
+        """Return the queues whose latest reset has this epoch."""
+        queues = self._table.get(f"{topic}{_SEPARATOR}{group}", {})
+        return {queue_id: reset for queue_id, reset in sorted(queues.items()) if reset.epoch == epoch}
 
     def has_room(self, topic: str, group: str, queue_ids: Sequence[int], now_ms: int) -> bool:
         """Return whether rows for these queues fit. Old rows make room: first those that can't be undone any more."""
@@ -100,6 +128,9 @@ class ResetTable:
         queues.update({queue_id: Reset(epoch, now_ms, before, after) for queue_id, (before, after) in moves.items()})
         self._count += len(queues)
         self.holds_until_ms = max(self.holds_until_ms, now_ms + HOLDS_MS)
+        self._made.append((epoch, key))
+        if len(self._made) > 2 * RESETS_MAX:
+            del self._made[:RESETS_MAX]
         self._changed(key)
         return epoch
 

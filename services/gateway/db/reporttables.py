@@ -6,6 +6,7 @@ and have no identity of their own.
 | table | written by | holds |
 |---|---|---|
 | lag_sample_rounds, lag_sample_blocks | the gateway (usecases/sampling/sampler.py) | offsets of all groups and topics, every 15 s if they changed |
+| lag_offset_resets, lag_sample_outages | the same (sampleevents.py) | resets of committed offsets; times in which a broker gave no numbers |
 | lag_samples | gateways before migration 0016 | the same, a row a group; read until it is too old (spark/oldsamples.py) |
 | report_runs | gateway (requests), scheduler and jobs (the rest) | runs of jobs |
 | report_lag_rows, report_backlog_rows, report_pages | the job of the run, in one transaction at its end | results |
@@ -22,6 +23,7 @@ from typing import Final
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     Double,
@@ -85,6 +87,30 @@ LAG_SAMPLES: Final = Table(
     Column("first_stored_at_ms", ARRAY(BigInteger), nullable=False),
     Index("ix_lag_samples_group_name_topic", "group_name", "topic", "sampled_at"),
     postgresql_partition_by="RANGE (sampled_at)",
+)
+
+LAG_OFFSET_RESETS: Final = Table(
+    "lag_offset_resets",
+    _METADATA,
+    Column("seen_at", MOMENT, primary_key=True),
+    Column("broker", NAME, primary_key=True),
+    Column("epoch", BigInteger, primary_key=True, autoincrement=False),
+    Column("is_settled", Boolean, nullable=False),
+    Column("group_name", NAME, nullable=False),
+    Column("topic", NAME, nullable=False),
+    Column("queue_ids", ARRAY(Integer), nullable=False),
+    Column("from_offsets", ARRAY(BigInteger), nullable=False),
+    Column("to_offsets", ARRAY(BigInteger), nullable=False),
+)
+
+LAG_SAMPLE_OUTAGES: Final = Table(
+    "lag_sample_outages",
+    _METADATA,
+    Column("broker", NAME, primary_key=True),
+    Column("began_at", MOMENT, primary_key=True),
+    Column("ended_at", MOMENT, nullable=False),
+    CheckConstraint("began_at <= ended_at", name="forward"),
+    Index("ix_lag_sample_outages_ended_at", "ended_at"),
 )
 
 REPORT_RUNS: Final = Table(

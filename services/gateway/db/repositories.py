@@ -131,6 +131,11 @@ class ConfigRepository(Generic[Row]):
             query = query.with_for_update()
         return (await self._session.scalars(query.execution_options(populate_existing=True))).one_or_none()
 
+    async def homes_of(self, name: str) -> set[str]:
+        """Return the brokers that were seen to hold a name; empty if it is unknown or being deleted."""
+        row = await self.get(name)
+        return set() if row is None else set(row.observed)
+
     async def homes(self) -> set[str]:
         """Return the brokers that hold any of these names and should; other brokers are out of service."""
         model = self._model

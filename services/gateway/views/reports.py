@@ -126,7 +126,13 @@ def history_view(history: PairHistory) -> dict[str, Any]:
         "to": format_moment(history.end),
         "step_s": round(history.step.total_seconds()),
         "items": [
-            {"at": format_moment(point.at), "lag_messages": point.lag, "lag_seconds": point.behind_s}
+            {
+                "at": format_moment(point.at),
+                "lag_messages": point.lag,
+                "lag_seconds": point.behind_s,
+                "missing_brokers": list(point.missing_brokers),
+                "late_brokers": list(point.late_brokers),
+            }
             for point in history.points
         ],
     }

@@ -7,7 +7,7 @@ not compute the allocation itself.
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -67,19 +67,20 @@ class GroupOwners:
     silent: int = 0
 
 
-def read_owners(options: Options, groups: Sequence[str]) -> dict[str, GroupOwners]:
+def read_owners(options: Options, groups: Sequence[str], *, brokers: Collection[str] = ()) -> dict[str, GroupOwners]:
     """Ask brokers for the connected clients of some groups, and ask these clients for their queues.
 
     Args:
         options: The options with the addresses of the name servers.
         groups: The groups, the most important first. Groups after the first GROUPS_MAX are not asked about.
+        brokers: The brokers of the report. Those that are not registered now are silent.
 
     Returns:
         The owners by group. It is empty if no name server answers or the time is over: the report works without it.
     """
 
     async def ask(engine: ClientEngine) -> dict[str, GroupOwners]:
-        return await ask_owners(engine, groups[:GROUPS_MAX])
+        return await ask_owners(engine, groups[:GROUPS_MAX], brokers=brokers)
 
     try:
         return live.run(options, ask, timeout_ms=live.REQUEST_TIMEOUT_MS + 2 * ASK_TIMEOUT_MS)
@@ -120,15 +121,17 @@ def _shown(clients: Any, counts: Any) -> list[dict[str, Any]]:
     ]
 
 
-async def ask_owners(engine: ClientEngine, groups: Sequence[str]) -> dict[str, GroupOwners]:
-    """Ask brokers for the clients of groups, and each client for its queues.
+async def ask_owners(
+    engine: ClientEngine, groups: Sequence[str], *, brokers: Collection[str] = ()
+) -> dict[str, GroupOwners]:
+    """Ask brokers for the clients of groups, and each client for its queues; `brokers` as for `read_owners`.
 
     Raises:
         ClientError: No name server answers.
     """
-    brokers = (await engine.cluster_info()).broker_addr_table.values()
-    found = {group: GroupOwners(silent=len(brokers)) for group in groups}
-    places = [(data.master_address, group) for data in brokers for group in groups]
+    registered = (await engine.cluster_info()).broker_addr_table
+    found = {group: GroupOwners(silent=len({*brokers, *registered})) for group in groups}
+    places = [(data.master_address, group) for data in registered.values() for group in groups]
     await _gather([_fetch_clients(engine, address, group, found[group]) for address, group in places])
     clients = [(group, client) for group in groups for client in found[group].clients.values()][:CLIENTS_MAX]
     await _gather([_fetch_queues(engine, group, client) for group, client in clients])

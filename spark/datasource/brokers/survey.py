@@ -25,6 +25,7 @@ from gantry.model.route import BrokerData
 from gantry.remoting.bodies.config import SubscriptionGroupWrapper, TopicConfigSerializeWrapper
 from gantry.remoting.bodies.connections import ConsumerConnection
 from gantry.remoting.bodies.queuestates import QueueState
+from gantry.remoting.bodies.resets import MadeReset
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.headers.client import GetConsumerConnectionListHeader
 from spark.datasource.brokers.metadata import Metadata, read_metadata
@@ -35,6 +36,8 @@ from spark.datasource.pushdown import Pushed
 REQUESTS_MAX: Final = 64
 """The limit for requests in flight to one broker: enough to keep it busy, and far below its limit for a client."""
 
+RESETS_MS: Final = 3_600_000
+"""The age of the resets that a survey reads: a report looks back no further."""
 NO_CONNECTIONS: Final = ConsumerConnection()
 # No message is at or after this offset. So the broker has nothing to search for, and only reports its time.
 _BEYOND: Final = 2**62
@@ -67,6 +70,8 @@ class BrokerView:
     """Topic → its queues, or why they are unknown."""
     read_at_ms: int | None = None
     """The time at which the last number arrived, by the reader's clock in wall ms; None if numbers did not arrive."""
+    resets: dict[tuple[str, str, int], tuple[int, int | None]] = field(default_factory=dict)
+    """Group, topic and queue id → the epoch of the latest reset within RESETS_MS, and by how many messages it moved."""
     clock_skew_ms: int | None = None
     """The least difference by which the broker's clock is ahead of the reader's (negative: behind). It is 0 if the time
     that the answer took explains the difference, and None if the broker did not report its time."""
@@ -193,7 +198,12 @@ async def read_numbers(engine: ClientEngine, survey: Survey, topics: Iterable[st
         if view.error is not None or address is None or not pushed.passes("broker", view.name):
             return
         try:
-            view.committed = await backlog.committed_offsets(view.name)
+            table = await backlog.offset_table(view.name)
+            view.committed = table.offsets
+            if table.reset_epoch_end is not None:
+                # Epochs are near the broker's wall time.
+                after = engine.clock.now_ms() - RESETS_MS
+                view.resets = resets_of(await backlog.resets(view.name, after=after, until=table.reset_epoch_end))
         except ClientError as error:
             view.error = f"broker {view.name}: {error}"
             return
@@ -204,6 +214,18 @@ async def read_numbers(engine: ClientEngine, survey: Survey, topics: Iterable[st
                 view.clock_skew_ms = await _measure_clock_skew(engine, backlog, view.name, here[0])
 
     await asyncio.gather(*(ask(view) for view in survey.views.values()))
+
+
+def resets_of(made: Iterable[MadeReset]) -> dict[tuple[str, str, int], tuple[int, int | None]]:
+    """Return the epoch of each queue's latest reset, and by how many messages it moved; None if that is unknown."""
+    return {
+        (reset.group, reset.topic, queue.queue_id): (
+            reset.epoch,
+            None if queue.offset is None or queue.from_offset is None else queue.offset - queue.from_offset,
+        )
+        for reset in made
+        for queue in reset.queues
+    }
 
 
 def skew_of(broker_ms: int, *, asked_ms: int, answered_ms: int) -> int:

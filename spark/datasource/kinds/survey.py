@@ -14,6 +14,7 @@ from pyspark.sql.datasource import InputPartition
 
 from spark.datasource.brokers import live
 from spark.datasource.brokers.positions import GroupPosition, SurveyedPositions, find_positions
+from spark.datasource.brokers.survey import BrokerView
 from spark.datasource.columns.batches import plan_rows, record_batch, rows_to_columns, unpack_rows
 from spark.datasource.kinds.groups import groups_row
 from spark.datasource.kinds.heads import EXACT, HEADS_PER_TASK, HeadQuery, ask, sort_positions
@@ -23,6 +24,8 @@ from spark.datasource.schema import GROUPS, HEADS, SURVEY
 
 _HEAD_NAMES: Final = tuple("head_error" if name == "error" else name for name in HEADS.fieldNames())
 _GROUP_NAMES: Final = tuple("group_error" if name == "error" else name for name in GROUPS.fieldNames())
+
+_RESET_NAMES: Final = ("reset_epoch", "reset_messages")
 
 Key = tuple[str, str, str, int]
 """Group, topic, broker and queue id."""
@@ -95,8 +98,13 @@ def facts_of(found: SurveyedPositions) -> Mapping[Key, Facts]:
             "offsets_error": position.remark,
             "read_at": view.read_at_ms if position.error is None else None,
             "clock_skew_ms": view.clock_skew_ms,
+            **dict(zip(_RESET_NAMES, _reset_of(view, position), strict=True)),
         }
     return known
+
+
+def _reset_of(view: BrokerView, position: GroupPosition) -> tuple[int | None, int | None]:
+    return view.resets.get((position.group, position.topic, position.queue_id), (None, None))
 
 
 def survey_row(facts: Facts, head: Sequence[Any]) -> tuple[Any, ...]:

@@ -16,6 +16,7 @@ from gantry.remoting.bodies.resets import (
     UNKNOWN_RESET,
     ConsumeTimeSpans,
     CorrectionOffsets,
+    MadeResets,
     ResetOffsets,
     ResetQueue,
     ResetQueues,
@@ -25,6 +26,7 @@ from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.headers import PullMessageResponseHeader
 from gantry.remoting.headers.reset import ResetClientOffsetHeader
+from services.broker.processors import offsetreset
 from services.broker.registry import resets as resets_module
 from services.broker.registry.resets import HOLDS_MS, KEPT_MS
 from tests.support.brokerunit import BrokerUnit
@@ -424,3 +426,42 @@ class TestToolRequests:
         assert (await unit.ask(RequestCode.CLONE_GROUP_OFFSET, ext=ext)).code == 0
         assert committed(unit) == 12
         assert await commit(unit, 31) == MOVED
+
+
+class TestListedResets:
+    """Reports read the resets of offsets, so that they never count as consumption."""
+
+    async def listed(self, unit: BrokerUnit, after: int = 0) -> MadeResets:
+        answer = await unit.ask(RequestCode.GANTRY_RESETS, ext={"afterEpoch": str(after)})
+        assert answer.code == 0, answer.remark
+        return MadeResets.decode(answer.body_bytes)
+
+    async def test_resets_are_listed_by_epoch_with_the_offsets_before_and_after(self, unit: BrokerUnit) -> None:
+        await commit(unit, 30)
+        first = (await reset_queues(unit, ResetQueue(queue_id=0, offset=5), ResetQueue(queue_id=1, offset=0))).epoch
+        second = (await reset_queues(unit, ResetQueue(queue_id=0, offset=7))).epoch
+        assert first is not None
+        found = await self.listed(unit)
+        assert [(one.epoch, one.topic, one.group) for one in found.resets] == [(first, "T", "g"), (second, "T", "g")]
+        # Queue 0 was reset again, so it is part of the second reset only.
+        assert [(queue.queue_id, queue.from_offset, queue.offset) for queue in found.resets[0].queues] == [(1, None, 0)]
+        assert [(queue.queue_id, queue.from_offset, queue.offset) for queue in found.resets[1].queues] == [(0, 5, 7)]
+        assert (await self.listed(unit, first)).resets == found.resets[1:]
+        assert (await self.listed(unit, found.resets[1].epoch)).resets == []
+
+    async def test_a_long_list_is_answered_in_parts(self, unit: BrokerUnit, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(offsetreset, "RESETS_AT_ONCE", 2)
+        epochs = [(await reset_queues(unit, ResetQueue(queue_id=0, offset=number))).epoch for number in range(5)]
+        found: list[int] = []
+        for _ in range(3):
+            part = await self.listed(unit, found[-1] if found else 0)
+            found += [one.epoch for one in part.resets]
+            assert part.more == (len(found) < 5)
+        assert found == epochs
+
+    async def test_all_offsets_say_which_resets_they_contain(self, unit: BrokerUnit) -> None:
+        answer = await unit.ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
+        assert (answer.ext_fields["gantryResetEpoch"], answer.ext_fields["gantryResetEpochEnd"]) == ("0", "0")
+        epoch = (await reset_queues(unit, ResetQueue(queue_id=0, offset=5))).epoch
+        answer = await unit.ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
+        assert answer.ext_fields["gantryResetEpoch"] == answer.ext_fields["gantryResetEpochEnd"] == str(epoch)

@@ -10,12 +10,24 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from gantry.model.errors import InvalidValueError
-from gantry.model.laghistory import POINTS_MAX, STEPS, WRITTEN_EVERY, LagPoint, LagSample, add_up, choose_step
+from gantry.model.laghistory import (
+    POINTS_MAX,
+    STEPS,
+    WRITTEN_EVERY,
+    LagPoint,
+    LagSample,
+    Looks,
+    Outage,
+    add_up,
+    choose_step,
+)
 from gantry.model.sampleblock import Block, Kind, Pair, SampleBlockError, decode_block
 from gantry.model.samplepair import PairQueues, read_full, read_pair
 from gantry.runtime.clock import Clock
 from gantry.runtime.telemetry import logger
 from services.gateway.db.lagblocks import LagBlockRepository
+from services.gateway.db.repositories import TopicRepository
+from services.gateway.db.sampleevents import SampleEventRepository
 from services.gateway.db.samples import StoredBlock
 from services.gateway.schemas.reports import read_period
 from services.gateway.schemas.times import format_moment
@@ -83,7 +95,14 @@ class LagHistory:
         step = choose_step(end - start)
         async with self._metadata.transaction(within_ms=READ_WITHIN_MS) as session:
             step, blocks, bases = await _read(LagBlockRepository(session), start, end, step)
-        points: list[LagPoint] = await self._in_thread(lambda: _points(blocks, bases, (group, topic), step, end))
+            since = start - WRITTEN_EVERY
+            homes = await TopicRepository(session).homes_of(topic)
+            events = SampleEventRepository(session)
+            outages = [Outage(*one) for one in await events.outages(since, end)]
+            looks = Looks(await events.rounds(since, end), outages, homes)
+        points: list[LagPoint] = await self._in_thread(
+            lambda: _points(blocks, bases, (group, topic), step, end, looks=looks)
+        )
         return PairHistory(group, topic, start, end, step, [point for point in points if point.at >= start])
 
 
@@ -111,7 +130,9 @@ async def _read(
     return step, blocks, bases
 
 
-def _points(blocks: Sequence[StoredBlock], bases: Bases, pair: Pair, step: timedelta, end: datetime) -> list[LagPoint]:
+def _points(
+    blocks: Sequence[StoredBlock], bases: Bases, pair: Pair, step: timedelta, end: datetime, *, looks: Looks
+) -> list[LagPoint]:
     samples: list[LagSample] = []
     place: tuple[str, datetime] | None = None
     base: Block | None = None
@@ -130,11 +151,13 @@ def _points(blocks: Sequence[StoredBlock], bases: Bases, pair: Pair, step: timed
                 reason=str(error),
             )
             continue
-        if found is not None:
+        if found is None and stored.kind >= Kind.STATE:
+            samples.append(LagSample(stored.sampled_at, stored.broker, None, is_gone=True))
+        elif found is not None:
             first_at = None if found.first_ms is None else _EPOCH + timedelta(milliseconds=found.first_ms)
             facts = found.lag, first_at, found.is_none_waiting, found.is_gone
             samples.append(LagSample(stored.sampled_at, stored.broker, *facts))
-    return list(add_up(sorted(samples, key=lambda one: one.sampled_at), step=step, until=end))
+    return list(add_up(sorted(samples, key=lambda one: one.sampled_at), step=step, until=end, looks=looks))
 
 
 def _decode(data: bytes | None) -> Block:

@@ -24,6 +24,7 @@ from gantry.model.sampleblock import Kind, SampleBlockError, decode_block, encod
 from gantry.runtime.clock import Clock
 from gantry.runtime.telemetry import logger
 from gantry.runtime.workers import Worker
+from services.gateway.db.sampleevents import SampleEventRepository
 from services.gateway.db.samples import SampleRepository, StoredBlock
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.usecases.metadata import Metadata
@@ -107,6 +108,7 @@ class SampleRetention:
                 ((Kind.FULL, Kind.HOUR), keep - _BASE_SLACK),
             ):
                 blocks += await samples.delete_blocks(kinds, before=before, limit=DELETED_AT_ONCE)
+            blocks += await SampleEventRepository(session).delete(before=keep, limit=DELETED_AT_ONCE)
             dropped, _ = await samples.drop_before(keep.date())
         if dropped:
             log.info("dropped old samples", partitions_dropped=dropped)

@@ -15,6 +15,8 @@ from gantry.runtime.clock import Clock
 from gantry.runtime.telemetry import logger
 from gantry.runtime.workers import Worker
 from services.gateway.db.leadership import Leadership
+from services.gateway.db.repositories import TopicRepository
+from services.gateway.db.sampleevents import SampleEventRepository
 from services.gateway.db.samples import SampleRepository, StoredBlock
 from services.gateway.db.subscriptions import SubscriptionRepository
 from services.gateway.errors import ProblemError
@@ -30,6 +32,7 @@ from services.gateway.usecases.sampling.survey import SampleSurvey, Subscribed
 log = logger("gateway.samples")
 
 LEADERSHIP: Final = "samples"
+EPOCHS_SINCE_MS: Final = 3_600_000
 R = TypeVar("R")
 
 
@@ -65,6 +68,8 @@ class Sampler:
         database = metadata.database
         self._leadership = None if database is None or interval_ms == 0 else Leadership(database, LEADERSHIP)
         self._writers: dict[str, BlockWriter] = {}
+        self._knows_epochs = False
+        self._away: frozenset[str] = frozenset()
 
     async def run(self) -> None:
         """Sample until cancelled."""
@@ -100,13 +105,15 @@ class Sampler:
     async def round(self) -> None:
         """Sample all brokers once. Raises ProblemError (503)."""
         now_ms, began_ms = self._clock.now_ms(), self._clock.monotonic_ms()
-        subscribed = await self._subscribed()
+        subscribed, homes = await self._subscribed()
         sets = await self._brokers.sets()
         if not sets:
             raise no_broker()
         self._writers = {broker: self._writers.get(broker) or BlockWriter() for broker in sets}
         thorough = {broker for broker, writer in self._writers.items() if writer.is_whole_due(began_ms)}
         samples, missing = await self._survey.survey(sets, subscribed, thorough=thorough)
+        # A broker that is down is no longer registered after two minutes, but its queues still belong to their topics.
+        missing = sorted({*missing, *homes - sets.keys()})
         clusters = {broker: data.cluster for broker, data in sets.items()}
         away = list(missing)
         self._metrics.lag = await self._in_thread(lambda: self._series.add_up(samples, away, clusters, now_ms).render())
@@ -114,27 +121,50 @@ class Sampler:
         for sample in samples:
             seen[sample.broker].append(sample)
         for broker, found in seen.items():
+            await self._note_resets(broker)
             if not await self._write(broker, found, began_ms):
                 missing.append(broker)
         took_ms = self._clock.monotonic_ms() - began_ms
         async with self._metadata.transaction() as session:
             # The round is written last: if it exists, all its blocks exist.
+            await SampleEventRepository(session).note_outages(moment_of(now_ms), missing, continued=self._away)
             await SampleRepository(session).end_round(moment_of(now_ms), took_ms=took_ms, missing=sorted(missing))
+        self._away = frozenset(missing)
         self._metrics.count("sample_rounds")
         self._metrics.gauges["sample_round_seconds"] = took_ms / 1_000
         self._metrics.gauges["sample_brokers_missing"] = float(len(missing))
         await self._retention.round()
 
-    async def _subscribed(self) -> Subscribed:
+    async def _note_resets(self, broker: str) -> None:
+        """Write the resets that the last survey of a broker found.
+
+        They are written before the block, so that no sample shows the effect of a reset that is not known.
+        """
+        if resets := self._survey.resets.get(broker):
+            async with self._metadata.transaction() as session:
+                await SampleEventRepository(session).add_resets(
+                    broker,
+                    moment_of(self._survey.read_at_ms[broker]),
+                    resets,
+                    settled_epoch=self._survey.reset_epochs[broker],
+                )
+
+    async def _subscribed(self) -> tuple[Subscribed, set[str]]:
+        """Return the subscriptions, and the names of the brokers that have topics."""
         async with self._metadata.transaction() as session:
             rows = await SubscriptionRepository(session).filters()
+            homes = await TopicRepository(session).homes()
+            if not self._knows_epochs:
+                since = moment_of(self._clock.now_ms() - EPOCHS_SINCE_MS)
+                self._survey.reset_epochs = dict(await SampleEventRepository(session).settled_epochs(since=since))
+                self._knows_epochs = True
         filters: dict[tuple[str, str], Filter] = {}
         for group, topic, kind, expression, _, _ in rows:
             known = filter_of(kind, expression)
             if known is not EVERYTHING:
                 filters[group, topic] = known
         active = frozenset((row[0], row[1]) for row in rows if row[4])
-        return Subscribed(filters, active, active.union((row[0], row[1]) for row in rows if row[5]))
+        return Subscribed(filters, active, active.union((row[0], row[1]) for row in rows if row[5])), homes
 
     async def _write(self, broker: str, samples: Sequence[Sample], began_ms: int) -> bool:
         """Write a broker's block if there is one to write; return whether its numbers could be encoded.
@@ -166,6 +196,8 @@ class Sampler:
         return await asyncio.wrap_future(self._worker.submit(work))
 
     def _forget(self) -> None:
+        self._knows_epochs = False
+        self._away = frozenset()
         self._survey.forget()
         self._series.forget()
         self._writers.clear()

@@ -25,11 +25,12 @@ from collections.abc import Awaitable, Callable, Collection, Container, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gantry.client.backlog import Backlog, FirstUnconsumedQuery
+from gantry.client.backlog import Backlog, FirstUnconsumedQuery, OffsetsOfBroker
 from gantry.client.errors import BrokerError, ClientError, NotServedError
 from gantry.model import names
 from gantry.model.route import BrokerData
 from gantry.model.topic import TopicConfig
+from gantry.remoting.bodies.resets import MadeReset
 from gantry.remoting.errors import BodyError, HeaderError
 from gantry.runtime.clock import Clock
 from gantry.runtime.telemetry import logger
@@ -68,6 +69,9 @@ If more queues have moved, first unconsumed messages are searched for only every
 GROUPS_ASKED_MAX: Final = 64
 """Groups whose connected clients are asked for in one survey; groups that seem to have none come first."""
 ASK_TIMEOUT_S: Final = 5.0
+UNKNOWN_RESETS_MS: Final = 600_000
+"""Age of the resets that the first survey of a broker notes, if it is unknown what an earlier survey contained: longer
+than the time between two samples."""
 
 _BROKERS_AT_ONCE: Final = 4
 # The loop over tens of thousands of queues yields this often to other tasks.
@@ -101,6 +105,8 @@ class SampleSurvey:
     Attributes:
         states: State of each (group or None, topic, broker) of the last survey.
         read_at_ms: Broker → wall time of its numbers in the last survey, in ms; only brokers that gave numbers.
+        resets: Broker → resets of offsets that the last survey may contain and the survey before may not.
+        reset_epochs: Broker → epoch of the last reset that the last survey contains for certain.
 
     Concurrency: one task calls it.
     """
@@ -124,12 +130,15 @@ class SampleSurvey:
         self._clock = clock
         self.states: dict[Pair, PairState] = {}
         self.read_at_ms: dict[str, int] = {}
+        self.resets: dict[str, list[MadeReset]] = {}
+        self.reset_epochs: dict[str, int] = {}
         # Broker → (group, topic) of the commits in its last answer; also kept for a broker that is down.
         self._committed_in: dict[str, set[tuple[str, str]]] = {}
 
     def forget(self) -> None:
         """Forget all results, so that the next survey asks for everything again."""
         self.states = {}
+        self.reset_epochs = {}
         self._committed_in = {}
 
     async def survey(
@@ -147,7 +156,7 @@ class SampleSurvey:
         states: dict[Pair, PairState] = {}
         jumped: set[Pair] = set()
         room = asyncio.Semaphore(_BROKERS_AT_ONCE)
-        self.read_at_ms = {}
+        self.read_at_ms, self.resets = {}, {}
         self._committed_in = {broker: pairs for broker, pairs in self._committed_in.items() if broker in sets}
 
         async def survey_broker(broker: str) -> None:
@@ -183,11 +192,13 @@ class SampleSurvey:
         topics = await self._topics.table(await self._brokers.master(broker))
         # Offsets are read right before the queue ranges, so that both are of the same time; slow requests come before
         # or after.
-        committed = await self._backlog.committed_offsets(broker)
+        table = await self._backlog.offset_table(broker)
+        committed = table.offsets
         self._committed_in[broker] = {(group, topic) for group, there in committed.items() for topic in there}
         pairs = self._pairs(broker, topics, subscribed, sets)
         extents, is_searchable = await self._extents(broker, sorted({pair[1] for pair in pairs}), topics)
         self.read_at_ms[broker] = self._clock.now_ms()
+        await self._note_resets(broker, table)
         now_ms = self._clock.monotonic_ms()
         asks: list[HeadSearch] = []
         sql_asks: list[HeadSearch] = []
@@ -237,6 +248,20 @@ class SampleSurvey:
                 heads = {} if pair in unknown else state.heads
                 samples.append(sample_of(pair, seen, offsets, heads, is_served=state.is_served))
         return samples
+
+    async def _note_resets(self, broker: str, table: OffsetsOfBroker) -> None:
+        """Note the resets since the last survey of a broker.
+
+        A reset that came while the broker encoded its offsets may be in this survey or in the next, so it is noted in
+        both. Raises ClientError.
+        """
+        if table.reset_epoch is None or table.reset_epoch_end is None:
+            return
+        # Epochs are near the broker's wall time. Without a known survey before, earlier resets do not matter.
+        after = self.reset_epochs.get(broker, self._clock.now_ms() - UNKNOWN_RESETS_MS)
+        if after < table.reset_epoch_end:
+            self.resets[broker] = await self._backlog.resets(broker, after=after, until=table.reset_epoch_end)
+        self.reset_epochs[broker] = table.reset_epoch
 
     async def _look_up_connected(self, jumped: Collection[Pair], subscribed: Subscribed) -> None:
         """Look up the connected clients for the groups of some pairs; a pair without an answer stays unknown."""

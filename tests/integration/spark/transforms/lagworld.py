@@ -15,7 +15,8 @@ from spark.transforms.lagsettings import LagSettings
 AS_OF = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 SAMPLES = (
     "sampled_at timestamp, group string, topic string, broker string, queue_id int,"
-    " min_offset long, max_offset long, committed_offset long, looked_at timestamp, is_served boolean"
+    " min_offset long, max_offset long, committed_offset long, looked_at timestamp, is_served boolean,"
+    " reset_messages long"
 )
 LOOKED_AT = StructField("looked_at", TimestampType())
 NOT_LOOKED_UP = "the first unconsumed message was not looked up"
@@ -44,12 +45,13 @@ class World:
         """Broker → how long before the report it was sampled last, and whatever had moved was written."""
         self.samples: list[tuple[Any, ...]] = []
         self.objectives: dict[str, tuple[Any, ...]] = {}
+        self.resets: dict[tuple[str, str, str, int], int | None] = {}
 
     def topic(self, topic: str, samples: Iterable[Sample], *, broker: str = "b0", queue_id: int = 0) -> "World":
         """Add samples of a topic's own, which are no group's."""
         for at, top, _, *bottom in samples:
             self.samples.append(
-                (ago(at), None, topic, broker, queue_id, bottom[0] if bottom else 0, top, None, None, None)
+                (ago(at), None, topic, broker, queue_id, bottom[0] if bottom else 0, top, None, None, None, None)
             )
         return self
 
@@ -68,12 +70,14 @@ class World:
         samples: Iterable[Sample] = (),
         looked: Mapping[float, float] | None = None,
         served: Mapping[float, bool] | None = None,
+        resets: Mapping[float, int] | None = None,
     ) -> "World":
         """Add a queue of a group. `head` None: it was not looked up; an empty mapping: nothing is unconsumed.
 
         `looked`: of a sample, by how long ago it was, how long ago the look before it was. `served`: the same, whether somebody was
-        connected.
+        connected. `resets`: the same, by how many messages resets since the sample before moved the commit; 0 s ago is the survey.
         """
+        self.resets[group, topic, broker, queue_id] = (resets or {}).get(0)
         key = (group, topic, broker, queue_id)
         self.offsets[key] = (low, high, committed, error)
         self.heads[key] = head_columns({"error": NOT_LOOKED_UP} if head is None else head)
@@ -81,7 +85,10 @@ class World:
             look = (looked or {}).get(at)
             looked_at = None if look is None else ago(look)
             self.samples.append(
-                (ago(at), *key, bottom[0] if bottom else 0, top, consumed, looked_at, (served or {}).get(at))
+                (
+                    *(ago(at), *key, bottom[0] if bottom else 0, top, consumed),
+                    *(looked_at, (served or {}).get(at), (resets or {}).get(at)),
+                )
             )
         return self
 
@@ -146,6 +153,7 @@ class World:
                 (
                     *(*key, *offsets, read_at, skew_ms, *head),
                     *self.groups.get((group, broker), (None, None, None, None)),
+                    *(None if self.resets[key] is None else 1, self.resets[key]),
                     ago(self.looked[broker]) if broker in self.looked else None,
                 )
             )

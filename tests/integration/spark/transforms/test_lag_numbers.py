@@ -491,10 +491,74 @@ def test_a_forecast_begins_behind_the_last_move(report, group, eta_s, moved_s):
     assert row["evidence"].get("moved_s") == moved_s
 
 
+def resets(world):
+    """The broker reported resets of groups whose consumers go on."""
+    high = 100_000
+    flow = steady(high=high, committed=50_000, rate_in=0, rate_out=2, every=15, count=40)
+    end = {"high": high, "committed": 50_000, "head": {"age": 60}}
+    # Forward by 500, which is less than any jump; and backward by 20 while 30 were consumed.
+    ahead = [(at, top, done - (500 if at > 300 else 0)) for at, top, done in flow]
+    world.group("set-ahead").queue("set-ahead", **end, samples=ahead, resets={300: 500})
+    back = [(at, top, done + (20 if at > 300 else 0)) for at, top, done in flow]
+    world.group("set-back").queue("set-back", **end, samples=back, resets={300: -20})
+    far_back = [(at, top, done + (900 if at > 300 else 0)) for at, top, done in flow]
+    world.group("far-back").queue("far-back", **end, samples=far_back, resets={300: -900})
+    # After the last sample; the report's own look shows it first.
+    last = [(at, top, done - 700) for at, top, done in flow]
+    world.group("set-last").queue("set-last", **end, samples=last, resets={0: 700})
+    # 700 s ago, so that the whole window is later.
+    early = [(700, high, 0), *flow]
+    world.group("set-early").queue("set-early", **end, samples=early, resets={700: 40})
+
+
+@pytest.mark.parametrize(
+    ("group", "moved", "back", "moved_s"),
+    [
+        ("set-ahead", 500, None, 300.0),
+        ("set-back", None, 20, 300.0),
+        ("far-back", None, 900, 300.0),
+        ("set-last", 700, None, 0.0),
+    ],
+)
+def test_a_reported_reset_never_counts_as_consumed(report, group, moved, back, moved_s):
+    for row in (report.queue(group), report.topic(group)):
+        assert some(row, RATES[:2]) == pytest.approx((0.0, 2.0))
+        evidence = row["evidence"]
+        assert (evidence.get("moved_messages"), evidence.get("went_back_messages")) == (moved, back)
+        assert evidence["moved_s"] == moved_s
+    assert report.topic("set-early")["out_rate"] == pytest.approx(2.0, rel=0.01)
+
+
+def behind_a_late_broker(world):
+    """A queue of a broker that answered 8 s later was moved; for the other broker that is in the future."""
+    world.group("later").group("later", broker="b7")
+    flow = steady(high=10_000, committed=4_000, rate_in=1, rate_out=2)
+    world.queue("later", high=10_000, committed=4_000, head={"age": 5}, samples=flow)
+    moved = {"high": 10_000, "committed": 9_000, "head": {"age": 5}, "samples": flow, "resets": {0: 5_000}}
+    world.queue("later", broker="b7", **moved)
+
+
+def test_no_move_is_in_the_future(report):
+    for row in (report.topic("later"), report.queue("later"), report.queue("later", broker="b7")):
+        assert row["evidence"]["moved_s"] == 0.0
+
+
 @pytest.fixture(scope="module")
 def report(spark):
     world = World()
-    for add in (flow, ages, unknowns, many, by_themselves, moments, beginnings, moves, restarts):
+    for add in (
+        flow,
+        ages,
+        unknowns,
+        many,
+        by_themselves,
+        moments,
+        beginnings,
+        moves,
+        restarts,
+        resets,
+        behind_a_late_broker,
+    ):
         add(world)
     return world.report(spark)
 

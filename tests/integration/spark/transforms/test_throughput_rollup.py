@@ -10,7 +10,7 @@ START = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 DAY = START.replace(hour=0)
 SAMPLES = (
     "sampled_at timestamp, group string, topic string, broker string, queue_id int,"
-    " min_offset long, max_offset long, committed_offset long, looked_at timestamp"
+    " min_offset long, max_offset long, committed_offset long, looked_at timestamp, reset_messages long"
 )
 COLUMNS = ["unit", "bucket_at", "topic", "group", "messages", "rate_max", "lag_messages", "covered_s", "queues"]
 
@@ -25,13 +25,14 @@ class Samples:
     def __init__(self):
         self.rows = []
 
-    def add(self, topic, readings, *, group="g", broker="b0", queue_id=0, looked=None):
-        """Add readings; `looked`: seconds of a reading → seconds of the look before it."""
+    def add(self, topic, readings, *, group="g", broker="b0", queue_id=0, looked=None, resets=None):
+        """Add readings; `looked`: seconds of a reading → seconds of the look before it. `resets`: → messages moved."""
         for seconds, top, committed, *bottom in readings:
             low = bottom[0] if bottom else 0
             before = (looked or {}).get(seconds)
             looked_at = None if before is None else at(before)
-            self.rows.append((at(seconds), group, topic, broker, queue_id, low, top, committed, looked_at))
+            moved = (resets or {}).get(seconds)
+            self.rows.append((at(seconds), group, topic, broker, queue_id, low, top, committed, looked_at, moved))
         return self
 
 
@@ -67,6 +68,9 @@ def cases():
     samples.add("two", [(0, 0, 0), (15, 0, 0), (45, 60, 0)], broker="b1")
     # 90 are consumed, all others are trimmed, and the consumer goes on behind them.
     samples.add("trim", [(0, 1_000_000, 0), (15, 1_000_000, 90), (30, 1_000_010, 1_000_005, 1_000_000)])
+    # Resets beside consumers: forward by 500, and backward by 20 while 30 were consumed.
+    beside = [(0, 1_000, 0), (15, 1_000, 30), (30, 1_030, 560), (45, 1_030, 590), (60, 1_030, 600)]
+    samples.add("set", beside, resets={30: 500, 60: -20})
     # A commit that was set three million on, and then consumed of.
     samples.add("skip", [(0, 3_000_100, 0), (15, 3_000_100, 3_000_000), (30, 3_000_100, 3_000_100)])
     return samples
@@ -128,6 +132,13 @@ def test_what_moved_was_not_consumed(rollup, peaks):
     assert rollup["trim", None, "minute"] == {at(0): (10, None, 30.0, 1)}
     assert rollup["skip", "g", "minute"] == {at(0): (100, 0, 30.0, 1)}
     assert (peaks["trim", "g", "hour"], peaks["skip", "g", "hour"]) == ({at(0): 6.0}, {at(0): round(100 / 15, 6)})
+
+
+def test_a_reported_reset_never_counts_as_consumed(rollup, peaks):
+    assert rollup["set", "g", "minute"][at(0)][0] == 60
+    assert rollup["set", "g", "minute"][at(0)][2:] == (30.0, 1)
+    assert rollup["set", None, "minute"] == {at(0): (30, None, 60.0, 1)}
+    assert peaks["set", "g", "hour"] == {at(0): 2.0}
 
 
 def test_a_topic_of_two_groups_counts_once(rollup):

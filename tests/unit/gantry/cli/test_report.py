@@ -364,6 +364,12 @@ def test_a_history_is_points_of_one_group_on_one_topic(answers: Answers, gantry:
     ]
     assert json.loads(gantry("report", "history", "slow", "%RETRY%slow", "--json").stdout) == HISTORY
     assert dict(answers.asked[-1].url.params) == {"group": "slow", "topic": "%RETRY%slow"}
+    without = {"at": "2026-11-22T08:19:59.123Z", "lag_messages": None, "lag_seconds": None}
+    without |= {"missing_brokers": ["broker-a", "broker-b"], "late_brokers": ["broker-c"]}
+    answers.by_call["GET /v1/reports/lag_report/history"] = {**HISTORY, "items": [*HISTORY["items"], without]}
+    lines = gantry("report", "history", "slow", "%RETRY%slow").stdout.splitlines()
+    assert lines[0].split() == ["at", "messages", "behind", "without"]
+    assert lines[4].endswith("broker-a, broker-b, broker-c (late)")
     answers.by_call["GET /v1/reports/lag_report/history"] = {**HISTORY, "items": []}
     done = gantry("report", "history", "slow", "%RETRY%slow")
     assert (

@@ -1,6 +1,7 @@
 """Points of a lag over time, from samples that are written only for changes."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,8 @@ from gantry.model.laghistory import (
     BehindSince,
     LagPoint,
     LagSample,
+    Looks,
+    Outage,
     add_up,
     behind_since,
     choose_step,
@@ -23,7 +26,53 @@ STEP = timedelta(seconds=15)
 def points(*seen: tuple[float, str, int | None], until_s: float) -> list[tuple[float, int | None]]:
     found = [LagSample(NOON + timedelta(seconds=at_s), broker, lag) for at_s, broker, lag in seen]
     added = add_up(found, step=STEP, until=NOON + timedelta(seconds=until_s))
-    return [((at - NOON).total_seconds(), lag) for at, lag, _ in added]
+    return [((point.at - NOON).total_seconds(), point.lag) for point in added]
+
+
+def at(seconds: float) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+def named(looks: Looks, *seen: tuple[float, str, int | None], until_s: float) -> list[tuple[Any, ...]]:
+    """Return second, lag, missing and late brokers of each point. A lag below 0 says that the group is gone."""
+    found = [LagSample(at(at_s), broker, lag, is_gone=lag == -1) for at_s, broker, lag in seen]
+    points = add_up(found, step=STEP, until=at(until_s), looks=looks)
+    return [((one.at - NOON).total_seconds(), one.lag, one.missing_brokers, one.late_brokers) for one in points]
+
+
+def test_a_point_names_the_brokers_that_gave_no_numbers() -> None:
+    looks = Looks(outages=[Outage("b", at(15), at(30))])
+    seen = (1, "a", 5), (1, "b", 7), (16, "a", 4), (31, "a", 3), (46, "a", 2), (46, "b", 6)
+    assert named(looks, *seen, until_s=50) == [
+        (1, 12, (), ()), (16, None, ("b",), ()), (31, None, ("b",), ()), (46, 8, (), ()),
+    ]  # fmt: skip
+    # It stays missing for longer than its last sample is valid, and if it was never seen but has the topic.
+    long = Looks(outages=[Outage("b", at(10), at(3_600))], homes=["a", "b"])
+    looked = [(second, "a", 5) for second in range(0, 1_200, 60)]
+    assert named(long, (0, "b", 7), *looked, until_s=1_150)[-1][1:] == (None, ("b",), ())
+    assert named(long, *looked, until_s=1_150)[-1][1:] == (None, ("b",), ())
+    # Other brokers do not have the topic.
+    elsewhere = Looks(outages=[Outage("z", at(0), at(3_600))])
+    assert named(elsewhere, (1, "a", 5), until_s=10) == [(1, 5, (), ())]
+
+
+def test_a_point_adds_up_one_look_at_all_brokers() -> None:
+    # The rounds begin shortly before steps do: b answers in the step after.
+    looks = Looks(rounds=[at(-0.5), at(14.5), at(29.5)])
+    seen = (-0.4, "a", 1), (0.1, "b", 10), (14.6, "a", 2), (15.1, "b", 20), (29.6, "a", 3), (30.1, "b", 30)
+    assert [(point[0], point[1]) for point in named(looks, *seen, until_s=30)] == [(0.1, 11), (15.1, 22), (30.1, 33)]
+
+
+def test_a_point_names_brokers_that_were_late() -> None:
+    looks = Looks(rounds=[at(0), at(30)])
+    seen = (1, "a", 5), (12, "b", 7), (31, "a", 4), (40.9, "b", 6)
+    assert named(looks, *seen, until_s=42) == [(12, None, (), ("b",)), (30, 12, (), ()), (40.9, 10, (), ())]
+
+
+def test_a_broker_that_lost_the_topic_is_not_missing() -> None:
+    looks = Looks(outages=[Outage("b", at(40), at(90))])
+    seen = (1, "a", 5), (1, "b", 7), (16, "b", -1), (46, "a", 4)
+    assert [point[1] for point in named(looks, *seen, until_s=50)] == [12, 5, 5, 4]
 
 
 def test_a_pair_without_change_keeps_its_lag() -> None:

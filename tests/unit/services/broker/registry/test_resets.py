@@ -50,3 +50,22 @@ def test_deleting_a_topic_or_group_deletes_its_rows() -> None:
     assert table.is_dirty
     table.remove_group("g")
     assert table.rows("U@g") is None
+
+
+def test_resets_are_listed_after_an_epoch_also_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resets_module, "RESETS_MAX", 3)
+    table = ResetTable()
+    first = table.put("T", "g", {0: (30, 5), 1: (7, 9)}, NOW)
+    second = table.put("T", "g", {1: (9, 1)}, NOW + 5)
+    assert table.made_after(0, 9) == [(first, "T", "g"), (second, "T", "g")]
+    assert table.made_after(0, 1) == [(first, "T", "g")]
+    assert table.made_after(first, 9) == [(second, "T", "g")]
+    assert table.queues_of("T", "g", first) == {0: Reset(first, NOW, 30, 5)}
+    again = ResetTable()
+    again.load({"T@g": {0: Reset(first, NOW, 30, 5), 1: Reset(second, NOW + 5, 9, 1)}})
+    assert again.made_after(0, 9) == table.made_after(0, 9)
+    assert again.epoch == second
+    # The list is bounded; the rows themselves decide what can be undone.
+    for number in range(6):
+        table.put("T", "g", {0: (5, number)}, NOW + 10 + number)
+    assert 3 <= len(table.made_after(0, 99)) <= 6

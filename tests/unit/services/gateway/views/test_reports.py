@@ -116,8 +116,10 @@ def test_throughput_has_the_fields_of_the_contract_in_order():
 
 
 def test_a_history_has_the_fields_of_the_contract_in_order():
-    found = PairHistory("G", "T", AT - timedelta(hours=1), AT, timedelta(seconds=15), [LagPoint(AT, None, 0.5)])
+    found = PairHistory("G", "T", AT - timedelta(hours=1), AT, timedelta(seconds=15), [LagPoint(AT, None, 0.5, ("b",))])
     assert json(history_view(found)) == (
         '{"group":"G","topic":"T","from":"2026-11-21T08:30:00.123Z","to":"' + TEXT + '","step_s":15,'
-        '"items":[{"at":"' + TEXT + '","lag_messages":null,"lag_seconds":0.5}]}'
+        '"items":[{"at":"'
+        + TEXT
+        + '","lag_messages":null,"lag_seconds":0.5,"missing_brokers":["b"],"late_brokers":[]}]}'
     )

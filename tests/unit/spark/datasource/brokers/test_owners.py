@@ -84,6 +84,16 @@ async def test_a_silent_broker_may_know_further_clients(engine: ClientEngine, br
     assert owners_of_topic(await found(engine), "T") is None
 
 
+async def test_a_broker_that_is_not_registered_is_silent(engine: ClientEngine, brokers: list[SurveyedBroker]) -> None:
+    group = (await ask_owners(engine, ["g"], brokers=["a", "gone"]))["g"]
+    assert owners_of_queue(group, "T", "gone", 0) is None
+    for broker in brokers:
+        broker.connections.clear()
+    group = (await ask_owners(engine, ["g"], brokers=["a", "gone"]))["g"]
+    assert owners_of_topic(group, "T") is None
+    assert owners_of_queue(group, "T", "a", 0) is None
+
+
 async def test_a_group_without_connections_has_no_owners(engine: ClientEngine, brokers: list[SurveyedBroker]) -> None:
     for broker in brokers:
         broker.connections.clear()

@@ -11,8 +11,10 @@ from gantry.model.sampleblock import Kind
 from gantry.model.topic import TopicConfig
 from gantry.remoting.bodies import ConsumerOffsetWrapper, TopicConfigSerializeWrapper
 from gantry.remoting.bodies.backlog import FirstUnconsumedQueries, FirstUnconsumedResult, FirstUnconsumedResults
+from gantry.remoting.bodies.resets import MadeReset, MadeResets, MovedQueue
 from gantry.remoting.bodies.stats import TopicOffset, TopicStatsTable
 from gantry.remoting.codes import RequestCode, ResponseCode
+from gantry.remoting.headers.reset import AllOffsetsResponseHeader
 from gantry.runtime.workers import InlineWorker
 from services.gateway.errors import BROKER_UNAVAILABLE, ProblemError
 from services.gateway.metrics import GatewayMetrics
@@ -458,3 +460,48 @@ async def test_searches_for_sql_filters_take_turns(broker, see):
     await see(Subscribed({("G", "T"): Filter(sql="code = 8"), ("H", "T"): Filter(sql="code = 9")}, frozenset()))
     firsts = broker.searched[::2]
     assert firsts == [("T", 0, offset) for offset in (1, 1, 3, 3, 5, 5, 7, 7)]
+
+
+async def test_resets_since_the_survey_before_are_noted_and_unsettled_ones_twice(broker, look, see, transport, clock):
+    resets = []
+    epochs = {"begin": 0, "end": 0}
+
+    def offsets(request):
+        header = AllOffsetsResponseHeader(gantry_reset_epoch=epochs["begin"], gantry_reset_epoch_end=epochs["end"])
+        return ok(request, ext=header.to_ext(), body=ConsumerOffsetWrapper(offset_table=broker.committed).encode())
+
+    asked = []
+
+    def listed(request):
+        after = int(request.ext_fields["afterEpoch"])
+        asked.append(after)
+        later = [one for one in resets if one.epoch > after]
+        return ok(request, body=MadeResets(resets=later[:1], more=len(later) > 1).encode())
+
+    transport.at("a:10911", {RequestCode.GET_ALL_CONSUMER_OFFSET: offsets, RequestCode.GANTRY_RESETS: listed})
+    await see()
+    assert (asked, look.resets, look.reset_epochs) == ([], {}, {"a": 0})
+
+    def made(epoch):
+        queues = [MovedQueue(queue_id=0, from_offset=1, offset=3)]
+        epochs["end"] = epoch
+        return MadeReset(epoch=epoch, topic="T", group="G", queues=queues)
+
+    resets += [made(10), made(20), made(30)]
+    # 30 came while the offsets were encoded, 40 after that.
+    epochs["begin"] = 20
+    resets.append(MadeReset(epoch=40, topic="T", group="G", queues=[]))
+    await see()
+    assert [one.epoch for one in look.resets["a"]] == [10, 20, 30]
+    epochs |= {"begin": 40, "end": 40}
+    await see()
+    assert [one.epoch for one in look.resets["a"]] == [30, 40]
+    await see()
+    assert look.resets == {}
+    # A gateway that begins to sample notes those since the last samples, even if it does not know them.
+    look.forget()
+    epochs |= dict.fromkeys(("begin", "end"), clock.now_ms())
+    resets.append(made(clock.now_ms() - 60_000))
+    epochs["end"] = clock.now_ms()
+    await see()
+    assert [one.epoch for one in look.resets["a"]] == [resets[-1].epoch]

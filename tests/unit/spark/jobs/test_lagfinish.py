@@ -1,0 +1,46 @@
+"""Since when groups are behind, from their past and from the report before."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from spark.jobs.lagfinish import find_since
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def at(seconds: float) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+def since(
+    as_of_s: float, *points: tuple[float, float | None], before: tuple[float, float] | None = None
+) -> tuple[float | None, str | None]:
+    """Return the start, as a second, and the evidence. `points` are pairs: second, and age of the oldest message."""
+    row: dict[str, Any] = {"level": "topic", "group": "g", "topic": "t", "as_of": at(as_of_s), "evidence": None}
+    row |= {"lag_messages": 5, "lag_seconds": as_of_s - 100}
+    past = [{"sampled_at": at(second), "lag": 5, "behind_s": behind_s} for second, behind_s in points]
+    earlier = {} if before is None else {("g", "t"): (at(before[0]), at(before[1]))}
+    found = find_since(row, {("g", "t"): past}, earlier)
+    evidence = row["evidence"] or {}
+    return None if found is None else (found - NOON).total_seconds(), evidence.get("behind_at_latest")
+
+
+def test_the_start_of_a_lag_is_the_same_in_later_reports() -> None:
+    fine = (0, 0.0), (15, 2.0), (115, 5.0), (130, 30.0), (145, 45.0)
+    first, _ = since(160, *fine)
+    assert first == pytest.approx(110.0)
+    # An hour later, the samples of that time are five minutes apart.
+    coarse = (0, 0.0), (300, 180.0), (600, 480.0)
+    assert since(700, *coarse)[0] == 120.0
+    assert since(700, *coarse, before=(160, 110.0))[0] == 110.0
+    # The samples of that time are gone, or a look is unknown.
+    assert since(700, (600, 480.0), (660, 540.0), before=(605, 110.0))[0] == 110.0
+
+
+def test_a_group_that_kept_up_in_between_has_a_new_start() -> None:
+    assert since(700, (0, 0.0), (300, 180.0), (500, 1.0), (600, 90.0), before=(160, 110.0))[0] == 510.0
+    # After a time without looks, it may have kept up.
+    found, evidence = since(1_700, (0, 0.0), (300, 180.0), (1_300, 1_180.0), (1_600, 1_480.0), before=(160, 110.0))
+    assert (found, evidence) == (None, at(1_300).isoformat())
