@@ -1,7 +1,7 @@
 """Resets of committed offsets: the gateway stores them, and samples and surveys get a column that marks them.
 
 `reset_messages` of a row is null if there was no reset of its queue since the row before. Otherwise it is the number of
-messages by which resets moved the commit (negative: backward), 0 if that is unknown. What a group consumed in such an
+messages by which resets moved the commit (negative: backward), 0 if that is unknown. The consumption in such an
 interval is unknown, so nothing of it counts as consumed.
 """
 

@@ -54,7 +54,7 @@ class Outage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """What is known of the rounds in which samples were taken.
+    """The known facts about the rounds in which samples were taken.
 
     Attributes:
         rounds: The times at which rounds began, sorted; empty if they are unknown.
@@ -117,7 +117,7 @@ def add_up(
         samples: Samples, sorted by time. If a broker has several samples in a step, the last one is used.
         step: The length of a step. Steps start at multiples of this length since 1970.
         until: The end of the period.
-        looks: What is known of the rounds.
+        looks: The known facts about the rounds.
     """
     of_steps: dict[int, list[LagSample]] = {}
     for one in samples:

@@ -5,7 +5,8 @@ down to a whole message. The messages of a bucket are the value at its end minus
 up exactly, from minutes to hours to days, and no message is counted twice at a border.
 
 An interval between two samples does not count if the queue was deleted and made again in it, or if the offset went back
-(a rewind), or if the broker reported a reset of the group's offset. So no number is negative. If a commit passes over messages that retention has removed, or if it was set,
+(a rewind), or if the broker reported a reset of the group's offset. So no number is negative. If a commit passes over
+messages that retention has removed, or if it was set,
 these messages do not count as consumed (rates.py). Samples are written after a change and every five minutes. So an
 interval of up to `gap_max_s` is known as a whole. If the last look at the broker before a sample is known
 (`looked_at`), nothing moved until that look, and the whole growth came after it. A longer interval has no samples in
@@ -43,7 +44,7 @@ def throughput_rollup(
 
     Args:
         samples: sampled_at, group? (null: the topic's own), topic, broker, queue_id, min_offset, max_offset,
-            committed_offset?, looked_at?. For exact values at the ends of [start, end) they must reach one sample
+            committed_offset?, looked_at?, reset_messages?. For exact values at the ends of [start, end) they must reach one sample
             beyond them.
         start: The time before which no returned bucket begins; with a time zone.
         end: The time before which all returned buckets begin; with a time zone.
@@ -65,7 +66,6 @@ def throughput_rollup(
             fn.max("max_offset").alias("max_offset"),
             fn.max("looked_at").alias("looked_at"),
         )
-        .withColumn("is_reset", fn.lit(False))
         .select(
             fn.lit(None).cast("string").alias("group"),
             *queue,
@@ -73,7 +73,7 @@ def throughput_rollup(
             "min_offset",
             "max_offset",
             "looked_at",
-            "is_reset",
+            fn.lit(False).alias("is_reset"),
             fn.col("max_offset").alias("offset"),
             fn.lit(None).cast("long").alias("lag"),
         )
@@ -85,9 +85,7 @@ def throughput_rollup(
         "min_offset",
         "max_offset",
         "looked_at",
-        (fn.col("reset_messages").isNotNull() if "reset_messages" in samples.columns else fn.lit(False)).alias(
-            "is_reset"
-        ),
+        fn.col("reset_messages").isNotNull().alias("is_reset"),
         fn.col("committed_offset").alias("offset"),
         fn.when(
             fn.col("committed_offset") <= fn.col("max_offset"),

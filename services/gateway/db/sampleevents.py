@@ -1,4 +1,4 @@
-"""What the sampler saw besides offsets: resets of committed offsets, and brokers that gave no numbers."""
+"""Observations of the sampler besides offsets: resets of committed offsets, and brokers that gave no numbers."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime

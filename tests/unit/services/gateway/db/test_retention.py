@@ -25,6 +25,11 @@ AGES = {
         "test_samples_kept_for_a_day_are_deleted_after_it",
     ),
     "lag_sample_rounds": ("tests/integration/test_samples_database.py", "test_samples_are_thinned_as_they_age"),
+    "lag_offset_resets": (
+        "tests/integration/test_samples_database.py",
+        "test_resets_are_written_with_the_survey_that_shows_them",
+    ),
+    "lag_sample_outages": ("tests/integration/test_samples_database.py", "test_rounds_without_a_broker_are_one_outage"),
     "report_runs": ("tests/integration/spark/test_runs.py", "test_old_runs_go"),
     "report_lag_rows": ("tests/integration/spark/test_runs.py", "test_old_runs_go"),
     "report_backlog_rows": ("tests/integration/spark/test_runs.py", "test_old_runs_go"),

@@ -462,46 +462,53 @@ async def test_searches_for_sql_filters_take_turns(broker, see):
     assert firsts == [("T", 0, offset) for offset in (1, 1, 3, 3, 5, 5, 7, 7)]
 
 
-async def test_resets_since_the_survey_before_are_noted_and_unsettled_ones_twice(broker, look, see, transport, clock):
-    resets = []
-    epochs = {"begin": 0, "end": 0}
+class Resets:
+    """The resets that a broker lists, one in each answer, and the epochs of its table of offsets."""
 
-    def offsets(request):
-        header = AllOffsetsResponseHeader(gantry_reset_epoch=epochs["begin"], gantry_reset_epoch_end=epochs["end"])
-        return ok(request, ext=header.to_ext(), body=ConsumerOffsetWrapper(offset_table=broker.committed).encode())
+    def __init__(self, broker, transport):
+        self._broker = broker
+        self._resets = []
+        self.begin = self.end = 0
+        self.asked = []
+        transport.at(
+            "a:10911", {RequestCode.GET_ALL_CONSUMER_OFFSET: self.offsets, RequestCode.GANTRY_RESETS: self.listed}
+        )
 
-    asked = []
+    def add(self, *epochs):
+        queues = [MovedQueue(queue_id=0, from_offset=1, offset=3)]
+        self._resets += [MadeReset(epoch=epoch, topic="T", group="G", queues=queues) for epoch in epochs]
 
-    def listed(request):
-        after = int(request.ext_fields["afterEpoch"])
-        asked.append(after)
-        later = [one for one in resets if one.epoch > after]
+    def offsets(self, request):
+        header = AllOffsetsResponseHeader(gantry_reset_epoch=self.begin, gantry_reset_epoch_end=self.end)
+        body = ConsumerOffsetWrapper(offset_table=self._broker.committed).encode()
+        return ok(request, ext=header.to_ext(), body=body)
+
+    def listed(self, request):
+        self.asked.append(int(request.ext_fields["afterEpoch"]))
+        later = [one for one in self._resets if one.epoch > self.asked[-1]]
         return ok(request, body=MadeResets(resets=later[:1], more=len(later) > 1).encode())
 
-    transport.at("a:10911", {RequestCode.GET_ALL_CONSUMER_OFFSET: offsets, RequestCode.GANTRY_RESETS: listed})
+
+async def test_resets_since_the_survey_before_are_noted_and_unsettled_ones_twice(broker, look, see, transport):
+    resets = Resets(broker, transport)
     await see()
-    assert (asked, look.resets, look.reset_epochs) == ([], {}, {"a": 0})
-
-    def made(epoch):
-        queues = [MovedQueue(queue_id=0, from_offset=1, offset=3)]
-        epochs["end"] = epoch
-        return MadeReset(epoch=epoch, topic="T", group="G", queues=queues)
-
-    resets += [made(10), made(20), made(30)]
+    assert (resets.asked, look.resets, look.reset_epochs) == ([], {}, {"a": 0})
+    resets.add(10, 20, 30, 40)
     # 30 came while the offsets were encoded, 40 after that.
-    epochs["begin"] = 20
-    resets.append(MadeReset(epoch=40, topic="T", group="G", queues=[]))
+    resets.begin, resets.end = 20, 30
     await see()
     assert [one.epoch for one in look.resets["a"]] == [10, 20, 30]
-    epochs |= {"begin": 40, "end": 40}
+    resets.begin = resets.end = 40
     await see()
     assert [one.epoch for one in look.resets["a"]] == [30, 40]
     await see()
     assert look.resets == {}
-    # A gateway that begins to sample notes those since the last samples, even if it does not know them.
-    look.forget()
-    epochs |= dict.fromkeys(("begin", "end"), clock.now_ms())
-    resets.append(made(clock.now_ms() - 60_000))
-    epochs["end"] = clock.now_ms()
+
+
+async def test_a_gateway_that_begins_to_sample_notes_recent_resets(broker, look, see, transport, clock):
+    resets = Resets(broker, transport)
+    recent = clock.now_ms() - 60_000
+    resets.add(clock.now_ms() - 3_600_000, recent)
+    resets.begin = resets.end = recent
     await see()
-    assert [one.epoch for one in look.resets["a"]] == [resets[-1].epoch]
+    assert [one.epoch for one in look.resets["a"]] == [recent]
