@@ -1,7 +1,7 @@
 """Resets of committed offsets, so that reports tell them apart from consumption.
 
-Revision: 0028
-After: 0027
+Revision: 0029
+After: 0028
 """
 
 import sqlalchemy as sa

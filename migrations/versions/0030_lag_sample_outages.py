@@ -1,7 +1,7 @@
 """Times in which brokers gave no numbers to the sampler, for histories of a lag.
 
-Revision: 0029
-After: 0028
+Revision: 0030
+After: 0029
 """
 
 import sqlalchemy as sa
