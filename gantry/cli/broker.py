@@ -1,10 +1,10 @@
-"""`gantry broker`: list and drain brokers, show and change their settings."""
+"""`gantry broker`: list and drain brokers, remove old data, show and change settings."""
 
 from typing import Annotated
 
 import typer
 
-from gantry.cli.formatting import Item, print_items, print_json
+from gantry.cli.formatting import Item, print_facts, print_items, print_json
 from gantry.cli.options import DATA_DEFAULT, DataOption, JsonOption, KeyOption, UrlOption
 from gantry.cli.remote import connect, segment
 
@@ -61,6 +61,34 @@ def undrain(
         print_json(changed)
     else:
         print(f"broker {broker} {'takes messages again' if changed['changed'] else 'was not drained'}")
+
+
+@app.command()
+def clean(
+    broker: BrokerArgument,
+    *,
+    unused_topics: Annotated[
+        bool,
+        typer.Option("--unused-topics", help="Also remove topics that have no configuration, with their messages."),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would be removed.")] = False,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove expired files now, whatever the hour."""
+    what = ["expired_files", "expired_queues", *(["unused_topics"] if unused_topics else [])]
+    remote = connect(data, url, key)
+    found = remote.call("POST", f"{_path(broker)}:clean", body={"what": what, "dry_run": dry_run}, wait_ms=30_000)
+    if as_json:
+        print_json(found)
+        return
+    log, queues = found["expired_files"], found["expired_queues"]
+    facts = {"log_files": log["files"], "log_bytes": log["bytes"], "queue_files": queues["files"]}
+    if unused_topics:
+        facts["unused_topics"] = found["unused_topics"]
+    print_facts(facts)
 
 
 @app.command()

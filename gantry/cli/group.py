@@ -9,6 +9,7 @@ from gantry.cli.formatting import print_facts, print_items, print_json, print_ta
 from gantry.cli.options import DATA_DEFAULT, DataOption, GroupArgument, JsonOption, KeyOption, UrlOption, YesOption
 from gantry.cli.outcome import EXIT_FAILED
 from gantry.cli.remote import connect, segment
+from gantry.cli.statistics import print_statistics
 
 app = typer.Typer(name="group", help="Manage consumer groups.", no_args_is_help=True)
 app.add_typer(objective.app)
@@ -144,6 +145,21 @@ def show(
     print_table(
         columns, [[item[name] for name in columns] for item in subscriptions], empty="there are no subscriptions"
     )
+
+
+@app.command()
+def stats(
+    group: GroupArgument,
+    *,
+    topic: Annotated[str | None, typer.Option(metavar="TOPIC", help="Show only messages from this topic.")] = None,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Count the messages that a group got over the last minute, hour and day."""
+    path = f"/v1/groups/{segment(group)}/statistics"
+    print_statistics(connect(data, url, key).call("GET", path, query={"topic": topic}), as_json=as_json)
 
 
 @app.command()

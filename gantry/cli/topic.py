@@ -7,6 +7,7 @@ import typer
 from gantry.cli.formatting import Item, print_facts, print_items, print_json, print_table
 from gantry.cli.options import DATA_DEFAULT, DataOption, JsonOption, KeyOption, TopicArgument, UrlOption, YesOption
 from gantry.cli.remote import connect, segment
+from gantry.cli.statistics import print_statistics
 
 app = typer.Typer(name="topic", help="Manage topics.", no_args_is_help=True)
 
@@ -97,6 +98,21 @@ def show(
     print()
     columns = ["broker", "queue_id", "min_offset", "max_offset", "read", "write", "last_stored_at"]
     print_table(columns, [[queue[column] for column in columns] for queue in queues], empty="the topic has no queues")
+
+
+@app.command()
+def stats(
+    topic: TopicArgument,
+    *,
+    group: Annotated[str | None, typer.Option(metavar="GROUP", help="Show only messages for this group.")] = None,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Count the messages of a topic over the last minute, hour and day."""
+    path = f"/v1/topics/{segment(topic)}/statistics"
+    print_statistics(connect(data, url, key).call("GET", path, query={"group": group}), as_json=as_json)
 
 
 @app.command()

@@ -171,6 +171,8 @@ class RequestCode(enum.IntEnum):
     GANTRY_RESETS = 900022
     GANTRY_SETTINGS = 900030
     GANTRY_CHANGE_SETTINGS = 900031
+    GANTRY_CLEAN = 900032
+    GANTRY_STATISTICS = 900033
 
 
 class ResponseCode(enum.IntEnum):

@@ -33,9 +33,9 @@ from typing import Any, TypeVarTuple
 
 from gantry.runtime.clock import Clock
 from gantry.runtime.failpoints import Failpoint, hit
+from services.broker.latency import Latency
 from services.broker.overload import Overload
 from services.broker.settings import LiveSettings
-from services.broker.stats import Latency
 from services.broker.store.results import PutResult, PutStatus
 
 _Ts = TypeVarTuple("_Ts")

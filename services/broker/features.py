@@ -16,6 +16,7 @@ from services.broker.pop import modes
 from services.broker.processors import (
     backlog,
     brokeradmin,
+    cleaning,
     clients,
     connections,
     duplicates,
@@ -53,6 +54,7 @@ FEATURES: Final[Sequence[Feature]] = (
     backlog.build,
     connections.build,
     brokeradmin.build,
+    cleaning.build,
     retry.build,
     transaction.build,
     delay.build,

@@ -14,6 +14,7 @@ from gantry.remoting.aio.limits import Counters
 from services.broker.coldreader import ColdReader
 from services.broker.durabilitywaiters import DurabilityWaiters
 from services.broker.identity import BrokerIdentity
+from services.broker.latency import LATENCY_BOUNDS_MS, Latency
 from services.broker.longpolling import LongPolling
 from services.broker.overload import LoopLag, Overload
 from services.broker.registration import Registration
@@ -22,7 +23,7 @@ from services.broker.registry.groups import GroupTable
 from services.broker.registry.persistence import Persistence
 from services.broker.registry.producers import ProducerTable
 from services.broker.registry.topics import TopicTable
-from services.broker.stats import LATENCY_BOUNDS_MS, BrokerStats, Latency
+from services.broker.stats import BrokerStats
 from services.broker.store.results import StoreState
 
 DIFFERING_GROUPS_NAMED_MAX: Final = 100

@@ -36,11 +36,12 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The figures of one window: the sum, the sum per second, and the mean of one call."""
+    """The figures of one window: the sum, the sum per second, the mean of one call, and the time that it covers."""
 
     sum: int
     tps: float
     average: float
+    elapsed_ms: int
 
 
 class Flow:
@@ -84,14 +85,16 @@ def _window(first: Sample, now: Sample, size: bool) -> Window:
         sum=total,
         tps=total * 1000 / elapsed_ms if elapsed_ms > 0 else 0.0,
         average=total / calls if calls else 0.0,
+        elapsed_ms=elapsed_ms,
     )
 
 
+TOPIC_PUT_NUMS, GROUP_GET_NUMS = "TOPIC_PUT_NUMS", "GROUP_GET_NUMS"
 # Name of a statistic → (table, whether it counts bytes instead of messages).
 _NAMES: Mapping[str, tuple[str, bool]] = {
-    "TOPIC_PUT_NUMS": ("put", False),
+    TOPIC_PUT_NUMS: ("put", False),
     "TOPIC_PUT_SIZE": ("put", True),
-    "GROUP_GET_NUMS": ("get", False),
+    GROUP_GET_NUMS: ("get", False),
     "GROUP_GET_SIZE": ("get", True),
     "BROKER_PUT_NUMS": ("broker_put", False),
     "BROKER_GET_NUMS": ("broker_get", False),
@@ -184,6 +187,22 @@ class BrokerStats:
             self._sum_up()
             flow = self._broker_put if table == "broker_put" else self._broker_get
         return None if flow is None else flow.windows(now_ms, size=size)
+
+    def flows_of(self, topic: str | None, group: str | None) -> Iterator[tuple[str, str, str | None, Flow]]:
+        """Iterate over (statistic, topic, group, flow) of a topic, of a group, or of both.
+
+        The statistic is TOPIC_PUT_NUMS, GROUP_GET_NUMS, SNDBCK_PUT_NUMS or DLQ_PUT_NUMS. Messages into a topic have no
+        group, so a group alone has none of them.
+        """
+        put = None if topic is None or group is not None else self._puts.get(topic)
+        if topic is not None and put is not None:
+            yield TOPIC_PUT_NUMS, topic, None, put
+        for (its_topic, its_group), flow in self._gets.items():
+            if topic in (None, its_topic) and group in (None, its_group):
+                yield GROUP_GET_NUMS, its_topic, its_group, flow
+        for (name, its_topic, its_group), flow in self._returns.items():
+            if topic in (None, its_topic) and group in (None, its_group):
+                yield name, its_topic, its_group, flow
 
     def put_tps(self, topic: str, now_ms: int) -> float:
         """Return the messages per second into a topic over the last minute."""
@@ -325,64 +344,3 @@ class DailyTotals:
         """Record the count at the start of a new day."""
         self.yesterday_morning = self.today_morning
         self.today_morning = total
-
-
-# Upper bounds in ms of the buckets of the put latency. The texts are those of request 28.
-LATENCY_BOUNDS_MS = (0, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000)
-_LATENCY_TEXTS = (
-    "[<=0ms]",
-    "[0~10ms]",
-    "[10~50ms]",
-    "[50~100ms]",
-    "[100~200ms]",
-    "[200~500ms]",
-    "[500ms~1s]",
-    "[1~2s]",
-    "[2~3s]",
-    "[3~4s]",
-    "[4~5s]",
-    "[5~10s]",
-    "[10s~]",
-)
-assert len(_LATENCY_TEXTS) == len(LATENCY_BOUNDS_MS) + 1
-
-
-class Latency:
-    """A histogram that needs one comparison for most events."""
-
-    __slots__ = ("counts", "max_ms", "sum_ms")
-
-    def __init__(self) -> None:
-        self.counts = [0] * len(_LATENCY_TEXTS)
-        self.sum_ms = 0
-        self.max_ms = 0
-
-    def observe(self, elapsed_ms: int, count: int) -> None:
-        """Count `count` events that took `elapsed_ms` each."""
-        index = 0
-        for bound in LATENCY_BOUNDS_MS:
-            if elapsed_ms <= bound:
-                break
-            index += 1
-        self.counts[index] += count
-        self.sum_ms += elapsed_ms * count
-        self.max_ms = max(self.max_ms, elapsed_ms)
-
-    @property
-    def total(self) -> int:
-        """Number of counted events."""
-        return sum(self.counts)
-
-    def quantile_ms(self, share: float) -> float:
-        """Return the upper bound of the bucket that contains this quantile; `share` is between 0 and 1."""
-        wanted = self.total * share
-        seen = 0
-        for bound, count in zip(LATENCY_BOUNDS_MS, self.counts, strict=False):
-            seen += count
-            if seen >= wanted:
-                return float(bound)
-        return float(self.max_ms)
-
-    def text(self) -> str:
-        """Return the distribution in the format of request 28."""
-        return "".join(f"{name}:{count} " for name, count in zip(_LATENCY_TEXTS, self.counts, strict=True))

@@ -57,8 +57,12 @@ class TopicDeletion:
         self._saved = saved
         self._under_way: dict[str, asyncio.Event] = {}
 
-    async def delete(self, topic: str) -> bool:
+    async def delete(self, topic: str, *, is_left: bool = False) -> bool:
         """Delete a topic. Return False if there is none.
+
+        Args:
+            topic: The topic.
+            is_left: Whether to delete queues and offsets even if there is no topic to which they belong.
 
         Raises:
             NotSavedError: The disk failed, or the broker is stopping. The name stays closed until a repeated call
@@ -67,7 +71,7 @@ class TopicDeletion:
         """
         while (running := self._under_way.get(topic)) is not None:
             await running.wait()
-        if self._topics.find(topic) is None and not self._topics.is_closed(topic):
+        if self._topics.find(topic) is None and not self._topics.is_closed(topic) and not is_left:
             return False
         ended = self._under_way[topic] = asyncio.Event()
         try:

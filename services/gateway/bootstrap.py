@@ -31,6 +31,7 @@ from services.gateway.features.reports import report_feature
 from services.gateway.features.scheduled import scheduled_feature
 from services.gateway.features.send import send_feature
 from services.gateway.features.service import service_feature
+from services.gateway.features.statistics import statistics_feature
 from services.gateway.features.stream import stream_feature
 from services.gateway.features.topics import topic_feature
 from services.gateway.features.transactions import transaction_feature
@@ -56,6 +57,7 @@ FEATURES: Final[Sequence[Callable[[Core], Feature]]] = (
     objective_feature,
     cluster_feature,
     broker_feature,
+    statistics_feature,
     report_feature,
     alert_feature,
     job_feature,

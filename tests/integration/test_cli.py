@@ -160,6 +160,17 @@ def test_a_broker_is_drained_and_its_settings_are_changed(gantry: Gantry) -> Non
     assert refused.returncode == 1
     assert "default_query_max_num is '40', not '1'" in refused.stderr
     gantry.json("broker", "set", "broker-a", "default_query_max_num=32")
+    assert gantry.table("broker", "clean", "broker-a", "--unused-topics", "--dry-run")[0] == ["log_files", "0"]
+    assert gantry.json("broker", "clean", "broker-a")["expired_files"]["files"] == 0
+
+
+def test_statistics_of_a_topic_and_a_group(gantry: Gantry) -> None:
+    gantry.json("topic", "create", "STATS", "--queues", "1")
+    assert gantry.run("message", "send", "STATS", "hello").returncode == 0
+    header, row = gantry.table("topic", "stats", "STATS")
+    assert (header[0], row[:2], row[-5]) == ("topic", ["STATS", "stored"], "1")
+    gantry.json("group", "create", "STATS_GROUP")
+    assert gantry.json("group", "stats", "STATS_GROUP")["sums"] == []
 
 
 def test_a_key_grants_its_rights_until_it_is_revoked(gantry: Gantry) -> None:

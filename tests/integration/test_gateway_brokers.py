@@ -114,3 +114,43 @@ def test_a_setting_that_cannot_be_changed_is_named(http: httpx.Client, settings:
 def test_an_unknown_broker_is_named(http: httpx.Client) -> None:
     for answer in (http.post("/v1/brokers/none:drain"), http.get("/v1/brokers/none/settings")):
         assert (answer.status_code, answer.json()["type"].rpartition("/")[2]) == (404, "unknown-broker")
+
+
+def test_old_data_is_removed_on_demand(http: httpx.Client) -> None:
+    found = done(http.post("/v1/brokers/broker-a:clean"))
+    assert (found["dry_run"], found["unused_topics"], found["expired_files"]["files"]) == (False, None, 0)
+    assert found["expired_queues"] == {"files": 0}
+    body = {"what": ["unused_topics"], "dry_run": True}
+    found = done(http.post("/v1/brokers/broker-a:clean", json=body))
+    assert found == {
+        "broker": "broker-a", "dry_run": True, "expired_files": None, "expired_queues": None, "unused_topics": [],
+    }  # fmt: skip
+    refused = http.post("/v1/brokers/broker-a:clean", json={"what": ["everything"]})
+    assert (refused.status_code, refused.json()["field"]) == (400, "/what/0")
+    assert trail(http, "broker-a").count("broker.clean") == 1
+
+
+def test_statistics_add_up_all_brokers(http: httpx.Client) -> None:
+    done(http.put("/v1/topics/COUNTED", json={"read_queues": 1, "write_queues": 1}))
+    for broker in ("broker-a", "broker-a", "broker-b"):
+        message = {"body": "b", "queue": {"broker": broker, "id": 0}}
+        done(http.post("/v1/topics/COUNTED/messages", json=message))
+    pulled = 0
+    while pulled < 3:
+        answer = http.post("/v1/groups/COUNTERS/messages:pull", json={"topic": "COUNTED", "max": 3, "wait": "5s"})
+        messages = done(answer)["messages"]
+        assert messages, "the messages are there"
+        pulled += len(messages)
+    found = done(http.get("/v1/topics/COUNTED/statistics"))
+    assert (found["missing"], found["truncated"]) == ([], False)
+    stored = {row["broker"]: row["minute"]["messages"] for row in found["items"] if row["kind"] == "stored"}
+    assert stored == {"broker-a": 2, "broker-b": 1}
+    sums = {(row["kind"], row["group"]): row for row in found["sums"]}
+    assert {key: row["day"]["messages"] for key, row in sums.items()} == {
+        ("stored", None): 3,
+        ("delivered", "COUNTERS"): 3,
+    }
+    assert sums["stored", None]["hour"]["bytes"] > 3
+    of_group = done(http.get("/v1/groups/COUNTERS/statistics", params={"topic": "COUNTED"}))
+    assert [(row["kind"], row["hour"]["messages"]) for row in of_group["sums"]] == [("delivered", 3)]
+    assert http.get("/v1/topics/NONE/statistics").status_code == 404

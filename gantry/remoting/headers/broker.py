@@ -14,3 +14,10 @@ class ViewBrokerStatsDataHeader(Header):
 
     stats_name: str
     stats_key: str
+
+
+class StatisticsHeader(Header):
+    """900033: get the traffic of a topic, of a group, or of a group in a topic."""
+
+    topic: str | None = None
+    consumer_group: str | None = None

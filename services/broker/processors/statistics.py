@@ -1,9 +1,10 @@
 """Requests of tools for figures.
 
-They ask for the queues of a topic (202), the progress of a group in them (208), one counter (315), and the state of
-all queues of a topic (900000).
+They ask for the queues of a topic (202), the progress of a group in them (208), one counter (315), all counters of a topic
+or a group (900033), and the state of all queues of a topic (900000).
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -18,9 +19,20 @@ from gantry.remoting.bodies import (
     TopicStatsTable,
 )
 from gantry.remoting.bodies.queuestates import QueueState, QueueStates
+from gantry.remoting.bodies.statistics import (
+    DEAD,
+    DELIVERED,
+    ROWS_MAX,
+    SENT_BACK,
+    STORED,
+    FlowRow,
+    FlowRows,
+    FlowWindow,
+)
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.headers import GetConsumeStatsHeader, GetTopicStatsHeader, ViewBrokerStatsDataHeader
+from gantry.remoting.headers.broker import StatisticsHeader
 from gantry.remoting.headers.queuestates import QueueStatesHeader
 from gantry.runtime.clock import Clock
 from services.broker.assembly import Broker
@@ -32,7 +44,15 @@ from services.broker.refusal import RefusalError
 from services.broker.registry.consumers import ConsumerTable
 from services.broker.registry.offsets import OffsetTable
 from services.broker.registry.topics import TopicTable
-from services.broker.stats import BrokerStats, Window
+from services.broker.stats import (
+    DLQ_PUT_NUMS,
+    GROUP_GET_NUMS,
+    SNDBCK_PUT_NUMS,
+    TOPIC_PUT_NUMS,
+    BrokerStats,
+    Flow,
+    Window,
+)
 from services.broker.store.messagestore import MessageStore
 from services.broker.turns import Turns
 
@@ -81,6 +101,7 @@ class StatisticsProcessor:
                 code.GET_CONSUME_STATS: self.consume_stats,
                 code.VIEW_BROKER_STATS_DATA: self.view,
                 code.GANTRY_QUEUE_STATES: self.queue_states,
+                code.GANTRY_STATISTICS: self.traffic,
             }
         )
 
@@ -138,6 +159,18 @@ class StatisticsProcessor:
             )
         minute, hour, day = (_item(window) for window in windows)
         body = BrokerStatsData(stats_minute=minute, stats_hour=hour, stats_day=day).encode()
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
+
+    def traffic(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """900033: return all counters of a topic, or of a group, over the last minute, hour and day."""
+        header = StatisticsHeader.from_ext(request.ext_fields)
+        topic, group = header.topic or None, header.consumer_group or None
+        if topic is None and group is None:
+            raise RefusalError(ResponseCode.INVALID_PARAMETER, "topic: neither a topic nor a consumerGroup is given")
+        now_ms = self._clock.now_ms()
+        found = list(itertools.islice(self._stats.flows_of(topic, group), ROWS_MAX + 1))
+        rows = [_row(*flow, now_ms=now_ms) for flow in found[:ROWS_MAX]]
+        body = FlowRows(rows=rows, is_truncated=len(found) > ROWS_MAX).encode()
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
 
     async def queue_states(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -199,6 +232,18 @@ class StatisticsProcessor:
 
 def _item(window: Window) -> BrokerStatsItem:
     return BrokerStatsItem(sum=window.sum, tps=window.tps, avgpt=window.average)
+
+
+_KINDS = {TOPIC_PUT_NUMS: STORED, GROUP_GET_NUMS: DELIVERED, SNDBCK_PUT_NUMS: SENT_BACK, DLQ_PUT_NUMS: DEAD}
+
+
+def _row(name: str, topic: str, group: str | None, flow: Flow, *, now_ms: int) -> FlowRow:
+    windows = [
+        FlowWindow(messages=messages.sum, bytes=size.sum, elapsed_ms=messages.elapsed_ms)
+        for messages, size in zip(flow.windows(now_ms), flow.windows(now_ms, size=True), strict=True)
+    ]
+    minute, hour, day = windows
+    return FlowRow(kind=_KINDS[name], topic=topic, group=group, minute=minute, hour=hour, day=day)
 
 
 def build(broker: Broker) -> StatisticsProcessor:

@@ -118,7 +118,7 @@ class MessageStore:
             self._log, settings, self._flush_worker, on_flushed=on_flushed, is_still_owned=self._owner.is_still_owned
         )
         self._remover = FileRemover(files, self._chores)
-        self._retention = Retention(
+        self.retention = Retention(
             files, settings, clock, self._remover, commit_log=self._log, queues=self._queues, index=index
         )
         self._deletion = TopicDeletion(
@@ -135,9 +135,9 @@ class MessageStore:
         self._bind(
             Reader(self._log, self._log_reader, self._queues, index, settings, memory_bytes=physical_memory_bytes)
         )
-        self.expires_at = self._retention.expires_at
-        self.delete_topic = self._deletion.delete
-        self.mark_deletion_saved = self._deletion.mark_saved
+        self.expires_at = self.retention.expires_at
+        self.expire_queues = lambda: self._owner.is_still_owned() and self.retention.expire_queues()
+        self.delete_topic, self.mark_deletion_saved = self._deletion.delete, self._deletion.mark_saved
         self.unsaved_deletions, self.is_dead = deleted.unsaved, deleted.covers
         self._listen(on_flush_failed, on_lost)
         self._derived: DerivedFlush | None = None
@@ -170,7 +170,7 @@ class MessageStore:
             commit_log=self._log,
             queues=self._queues,
             dispatcher=self._dispatcher,
-            retention=self._retention,
+            retention=self.retention,
             remover=self._remover,
             writer=self._writer,
             reader=self._reader,
@@ -182,7 +182,7 @@ class MessageStore:
             writer=self._writer,
             group_commit=self._group_commit,
             dispatcher=self._dispatcher,
-            retention=self._retention,
+            retention=self.retention,
             chores=self._chores,
             on_flush_failed=on_flush_failed,
             on_lost=on_lost,
@@ -213,7 +213,7 @@ class MessageStore:
             raise
         self._metrics.recovery = report
         self._write_blockers.is_running = True
-        self._retention.measure_disk()
+        self.retention.measure_disk()
         self._write_blockers.refresh()
         return report
 
@@ -254,7 +254,7 @@ class MessageStore:
             group_commit=self._group_commit,
             index=self._index,
             checkpoint=self._checkpoint,
-            dispatched=lambda: self._dispatcher.done(self._retention.settled_offset),
+            dispatched=lambda: self._dispatcher.done(self.retention.settled_offset),
             on_failed=self._write_blockers.note_failed_flush,
         )
         self._write_blockers.derived = self._derived
@@ -362,13 +362,13 @@ class MessageStore:
         if self._dispatcher.failure is not None:
             self._dispatcher.run(self._log.confirm_offset)
         self._derived.tick(now_ms)
-        self._retention.tick(now_ms, self._derived.durable_offset)
+        self.retention.tick(now_ms, self._derived.durable_offset)
         self._write_blockers.refresh()
 
     def clean_expired(self) -> int:
         """Remove expired files now and in the next rounds of retention, at any hour; return the number removed now."""
         assert self._derived is not None, "the store is started first"
-        return self._retention.run_by_hand(self._derived.durable_offset) if self._owner.is_still_owned() else 0
+        return self.retention.run_by_hand(self._derived.durable_offset) if self._owner.is_still_owned() else 0
 
     @property
     def min_physical_offset(self) -> int:

@@ -59,6 +59,7 @@ class Retention:
     Attributes:
         is_disk_full: Whether the disk is above the warning level; then nothing is stored.
         disk_percent: The result of the last measurement.
+        expired_queue_files: Number of files of queues that were removed since the start.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Retention:
         self._ages: tuple[int, MappedFile] | None = None
         self.is_disk_full = False
         self.disk_percent = 0
+        self.expired_queue_files = 0
         self._usage = DiskUsage(used=0, usable=0)
         self._insufficient_reason = ""
         self._unknown_age = ""
@@ -140,6 +142,21 @@ class Retention:
         self._rounds_by_hand = ROUNDS_BY_HAND
         return self.run(durable_offset)
 
+    def count_expired(self) -> tuple[int, int]:
+        """Return how many files of the CommitLog `run_by_hand` would remove in all its rounds, and their bytes.
+
+        Files whose derived files are not on the disk yet count, too: they are removed some seconds later.
+        """
+        limit = self._log.flushed_offset
+        oldest_ms = self._clock.now_ms() - self._settings.file_reserved_time * _HOUR_MS
+        count, size_bytes = 0, 0
+        for file in self._log.files:
+            if file.end > limit or file is self._log.files.last or self._is_younger(file, oldest_ms):
+                break
+            count += 1
+            size_bytes += file.end - file.start
+        return count, size_bytes
+
     def run(self, durable_offset: int) -> int:
         """Measure the disk and remove the files that are due now; return the number of removed CommitLog files.
 
@@ -175,6 +192,11 @@ class Retention:
         self._expire_some()
         return len(dropped)
 
+    def expire_queues(self) -> bool:
+        """Check some queues, remove their files whose messages are gone, and return whether more are to be checked."""
+        self._expire_some()
+        return self.settled_offset < 0
+
     def _expire_some(self) -> None:
         """Check some queues, and remove their files whose messages are gone.
 
@@ -200,6 +222,7 @@ class Retention:
         for file in expired:
             file.close()
         self._remover.remove_derived_files(expired)
+        self.expired_queue_files += len(expired)
 
     def expires_at(self, physical_offset: int) -> Expiry | None:
         """Return when the file of a record expires by age and hour, at the earliest.

@@ -165,13 +165,21 @@ class Call(Request):
         length = self.header_values.get(b"content-length")
         if length is not None and int(length) > bytes_max:
             raise _too_large(int(length), bytes_max)
+        return _decoded(await self.read_body(), decoder, bytes_max)
+
+    async def read_optional_json(self, decoder: msgspec.json.Decoder[T], default: T) -> T:
+        """Return the body as a value, or the default if there is no body.
+
+        An empty body needs no content type, but some clients send one with every request.
+
+        Raises:
+            ProblemError, InvalidValueError: As `read_json`.
+        """
         body = await self.read_body()
-        if len(body) > bytes_max:
-            raise _too_large(len(body), bytes_max)
-        if is_dense(body):
-            reason = f"holds more than {VALUES_AT_ONCE_MAX} values in {len(body)} bytes; split it over several requests"
-            raise ProblemError(TOO_LARGE, f"request: {reason}", field="request")
-        return read_json(body, decoder)
+        if not body:
+            return default
+        self.require_json()
+        return _decoded(body, decoder, METADATA_BYTES_MAX)
 
     def require_json(self) -> None:
         """Raise ProblemError (415) unless the content type is JSON in UTF-8."""
@@ -295,6 +303,15 @@ class Call(Request):
             return True
 
         return self.gate.limits.bodies.of_key(self.key_id, give_up)
+
+
+def _decoded(body: bytes, decoder: msgspec.json.Decoder[T], bytes_max: int) -> T:
+    if len(body) > bytes_max:
+        raise _too_large(len(body), bytes_max)
+    if is_dense(body):
+        reason = f"holds more than {VALUES_AT_ONCE_MAX} values in {len(body)} bytes; split it over several requests"
+        raise ProblemError(TOO_LARGE, f"request: {reason}", field="request")
+    return read_json(body, decoder)
 
 
 def wrong_media_type(found: str | None, reason: str) -> ProblemError:

@@ -1,4 +1,7 @@
-"""`/v1/brokers`: settings of brokers, and draining them. Reading needs the role viewer, changes the role operator."""
+"""`/v1/brokers`: settings of brokers, draining them, and removing old data.
+
+Reading needs the role viewer, a change the role operator.
+"""
 
 import msgspec
 
@@ -7,16 +10,20 @@ from services.gateway.asgi.call import Call
 from services.gateway.asgi.operation import Operation
 from services.gateway.core import Core, Feature
 from services.gateway.features.actor import actor_of
-from services.gateway.schemas.brokers import SettingsRequest, setting_texts
+from services.gateway.schemas.brokers import CleanRequest, SettingsRequest, setting_texts
+from services.gateway.usecases.operations.cleaning import Cleaning
 from services.gateway.usecases.operations.settings import BrokerSettings
-from services.gateway.views.brokers import settings_view
+from services.gateway.views.brokers import cleaned_view, settings_view
 
+_clean = msgspec.json.Decoder(CleanRequest)
 _change = msgspec.json.Decoder(SettingsRequest)
 
 
 def broker_feature(core: Core) -> Feature:
     """Return the routes of brokers."""
-    return Feature(setting_routes(BrokerSettings(core.engine, core.brokers, core.metadata)))
+    settings = BrokerSettings(core.engine, core.brokers, core.metadata)
+    cleaning = Cleaning(core.engine, core.brokers, core.metadata)
+    return Feature([*setting_routes(settings), *cleaning_routes(cleaning)])
 
 
 def setting_routes(settings: BrokerSettings) -> list[Operation]:
@@ -55,3 +62,16 @@ def setting_routes(settings: BrokerSettings) -> list[Operation]:
         Operation("POST", f"{path}:drain", drain),
         Operation("POST", f"{path}:undrain", undrain),
     ]
+
+
+def cleaning_routes(cleaning: Cleaning) -> list[Operation]:
+    """Return the route of removals."""
+
+    async def clean(call: Call) -> Answer:
+        call.principal.require_operator()
+        wanted: CleanRequest = await call.read_optional_json(_clean, CleanRequest())
+        broker, what = call.path_params["broker"], list(dict.fromkeys(wanted.what))
+        cleaned = await cleaning.clean(broker, what, dry_run=wanted.dry_run, actor=actor_of(call))
+        return json_answer(cleaned_view(broker, what, cleaned, dry_run=wanted.dry_run))
+
+    return [Operation("POST", "/v1/brokers/{broker}:clean", clean)]

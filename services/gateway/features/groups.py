@@ -47,7 +47,7 @@ def group_feature(core: Core) -> Feature:
         _change,
         view=group_view,
         may_see=Principal.may_see_group,
-        visible_name=_visible_group,
+        visible_name=visible_group,
     )
     resets = OffsetResets(core.engine, core.brokers, offsets, core.consumers, core.metadata)
     consistency = GroupConsistency(core.engine, core.brokers)
@@ -61,7 +61,7 @@ def consumption_routes(
     """Return the operations on the offsets, clients and subscriptions of a group."""
 
     async def get_offsets(call: Call) -> Answer:
-        group = _visible_group(call)
+        group = visible_group(call)
         topic = call.query.get("topic")
         # Without a topic, the list is limited to the topics that the caller may read.
         if topic is not None and not call.principal.sees_all:
@@ -72,24 +72,24 @@ def consumption_routes(
         return json_answer(page_view(Page(readable), group_offset_view))
 
     async def put_offsets(call: Call) -> Answer:
-        group = _visible_group(call)
+        group = visible_group(call)
         commits = await call.read_json(_commits, bytes_max=OFFSETS_BYTES_MAX)
         results = await offsets.commit(group, commits.offsets, call.principal, actor_of(call))
         return json_answer(commits_view(results, call.request_id))
 
     async def clients(call: Call) -> Answer:
-        group = _visible_group(call)
+        group = visible_group(call)
         await groups.require(group)
         return json_answer(page_view(Page(await consumers.clients(group)), client_view))
 
     async def subscriptions(call: Call) -> Answer:
-        group = _visible_group(call)
+        group = visible_group(call)
         cursor, limit = call.query.get("cursor"), limit_of(call.query)
         found = await consumers.subscriptions(group, cursor=cursor, limit=limit)
         return json_answer(metadata_page_view(found, subscription_view))
 
     async def differences(call: Call) -> Answer:
-        group = _visible_group(call)
+        group = visible_group(call)
         await groups.require(group)
         return json_answer(consistency_view(await consistency.of(group)))
 
@@ -106,7 +106,7 @@ def reset_routes(groups: Configs[SubscriptionGroup], resets: OffsetResets) -> li
     """Return the operations that reset the offsets of a group."""
 
     async def reset(call: Call) -> Answer:
-        group = _visible_group(call)
+        group = visible_group(call)
         wanted = await call.read_json(_reset, bytes_max=OFFSETS_BYTES_MAX)
         await groups.require(group)
         report = await resets.reset(
@@ -115,14 +115,14 @@ def reset_routes(groups: Configs[SubscriptionGroup], resets: OffsetResets) -> li
         return json_answer(reset_view(report, call.request_id))
 
     async def undo(call: Call) -> Answer:
-        group = _visible_group(call)
+        group = visible_group(call)
         wanted = await call.read_json(_undo, bytes_max=OFFSETS_BYTES_MAX)
         await groups.require(group)
         report = await resets.undo(group, wanted.undo, call.principal, actor_of(call))
         return json_answer(reset_view(report, call.request_id))
 
     async def clone(call: Call) -> Answer:
-        group = _visible_group(call)
+        group = visible_group(call)
         wanted = await call.read_json(_clone, bytes_max=OFFSETS_BYTES_MAX)
         check_group(wanted.from_group, field="/from_group")
         principal = call.principal
@@ -142,7 +142,7 @@ def reset_routes(groups: Configs[SubscriptionGroup], resets: OffsetResets) -> li
     ]
 
 
-def _visible_group(call: Call) -> str:
+def visible_group(call: Call) -> str:
     """Return the group in the path. Raises InvalidNameError, or ProblemError (403) if the caller may not see it."""
     group: str = call.path_params["group"]
     check_group(group)

@@ -13,7 +13,6 @@ from services.gateway.asgi.query import limit_of
 from services.gateway.core import Core, Feature
 from services.gateway.errors import invalid
 from services.gateway.features.actor import actor_of
-from services.gateway.schemas.reading import read_json
 from services.gateway.schemas.reports import LATEST, NewRun
 from services.gateway.schemas.times import parse_time_ms
 from services.gateway.usecases.reports.laghistory import LagHistory
@@ -68,7 +67,7 @@ def report_routes(reports: Reports, rows: ReportRows, history: LagHistory) -> li
 
     async def start(call: Call) -> Answer:
         call.principal.require_operator()
-        wanted = await _read_wanted(call)
+        wanted = await call.read_optional_json(_new_run, NewRun())
         job = call.path_params["job"]
         started = await reports.start(job, wanted, actor_of(call))
         answer = json_answer(run_view(started.run), 202 if started.is_queued else 200)
@@ -146,18 +145,6 @@ def _row_routes(rows: ReportRows, history: LagHistory) -> list[Operation]:
             "GET", f"/v1/reports/{THROUGHPUT_ROLLUP}/rows", throughput, _ALL_ROWS | {"from", "time_zone", "to", "unit"}
         ),
     ]
-
-
-async def _read_wanted(call: Call) -> NewRun:
-    """Return the run that the body requests; without a body, a run without a window.
-
-    Some clients send the content type of JSON with every request, also without a body.
-    """
-    body = await call.read_body()
-    if not body:
-        return NewRun()
-    call.require_json()
-    return read_json(body, _new_run)
 
 
 def _wanted_rows(query: Mapping[str, str]) -> dict[str, Any]:

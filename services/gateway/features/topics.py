@@ -21,12 +21,12 @@ def topic_feature(core: Core) -> Feature:
             _change,
             view=topic_view,
             may_see=Principal.may_see_topic,
-            visible_name=_visible_topic,
+            visible_name=visible_topic,
         )
     )
 
 
-def _visible_topic(call: Call) -> str:
+def visible_topic(call: Call) -> str:
     """Return the topic in the path. Raises ProblemError (403) if the caller may not see it."""
     topic: str = call.path_params["topic"]
     call.principal.require(call.principal.may_see_topic(topic), "admin", f"topic {topic}")

@@ -1,7 +1,7 @@
 """Bodies of the operations on brokers, as typed structs."""
 
 from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -20,6 +20,15 @@ class SettingsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     settings: Annotated[dict[SettingName, SettingValue], Meta(min_length=1, max_length=SETTINGS_MAX)]
     expected: SettingValues = {}
+
+
+class CleanRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A removal of old data. Topics without configuration are removed only if they are named."""
+
+    what: Annotated[
+        list[Literal["expired_files", "expired_queues", "unused_topics"]], Meta(min_length=1, max_length=3)
+    ] = msgspec.field(default_factory=lambda: ["expired_files", "expired_queues"])
+    dry_run: bool = False
 
 
 def setting_texts(values: Mapping[str, str | int | bool]) -> dict[str, str]:

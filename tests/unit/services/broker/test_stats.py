@@ -1,13 +1,13 @@
 import pytest
 
 from services.broker import stats as stats_module
+from services.broker.latency import Latency
 from services.broker.stats import (
     SAMPLE_INTERVAL_MS,
     SAMPLE_TICK_MS,
     BrokerStats,
     DailyTotals,
     Flow,
-    Latency,
     Rates,
 )
 

@@ -25,6 +25,7 @@ from gantry.remoting.bodies.brokersettings import (
     SettingsChanged,
 )
 from gantry.remoting.bodies.queuestates import QueueState, QueueStates
+from gantry.remoting.bodies.statistics import FlowRows
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from tests.support.brokerunit import BrokerUnit
@@ -82,6 +83,34 @@ class TestStatistics:
         assert BrokerStatsData.decode(answer.body_bytes).stats_minute.sum == 1
         answer = await ask(unit, RequestCode.VIEW_BROKER_STATS_DATA, statsName="GROUP_GET_NUMS", statsKey="T@g")
         assert (answer.code, answer.remark) == (1, "The stats <GROUP_GET_NUMS> <T@g> not exist")
+
+    async def test_all_counters_of_a_topic_and_of_a_group(self, unit: BrokerUnit) -> None:
+        for topic in ("T", "T", "U"):
+            await unit.send(topic)
+        await unit.pull(max_msg_nums=2)
+        for name in ("SNDBCK_PUT_NUMS", "DLQ_PUT_NUMS"):
+            unit.broker.stats.return_flow(name, "T", "g", unit.clock.now_ms()).messages += 1
+        await asyncio.sleep(20)
+        for ext, kinds in (
+            ({"topic": "T"}, ["STORED", "DELIVERED", "SENT_BACK", "DEAD"]),
+            ({"consumerGroup": "g"}, ["DELIVERED", "SENT_BACK", "DEAD"]),
+            ({"topic": "T", "consumerGroup": "g"}, ["DELIVERED", "SENT_BACK", "DEAD"]),
+            ({"topic": "U"}, ["STORED"]),
+            ({"topic": "U", "consumerGroup": "g"}, []),
+        ):
+            answer = await ask(unit, RequestCode.GANTRY_STATISTICS, **ext)
+            rows = FlowRows.decode(answer.body_bytes).rows
+            assert [row.kind for row in rows] == kinds
+        stored, delivered, *_ = FlowRows.decode(
+            (await ask(unit, RequestCode.GANTRY_STATISTICS, topic="T")).body_bytes
+        ).rows
+        assert (stored.topic, stored.group, delivered.group) == ("T", None, "g")
+        for window in (stored.minute, stored.hour, stored.day, delivered.minute):
+            assert window.messages == 2
+            assert window.bytes > 2 * 5
+            assert 20_000 <= window.elapsed_ms <= 21_000
+        refused = await ask(unit, RequestCode.GANTRY_STATISTICS)
+        assert (refused.code, str(refused.remark)[:6]) == (29, "topic:")
 
     async def test_statistics_of_all_queues(self, unit: BrokerUnit) -> None:
         await unit.send()
