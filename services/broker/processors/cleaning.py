@@ -116,7 +116,9 @@ class CleaningProcessor:
         return count
 
     async def _clean_queues(self) -> None:
-        while self._store.expire_queues():
+        is_left = True
+        while is_left:
+            is_left = self._store.lost_reason() is None and self._store.retention.expire_queues()
             await asyncio.sleep(_PAUSE_S)
 
     async def _clean_topics(self) -> list[str]:

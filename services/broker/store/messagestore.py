@@ -136,7 +136,6 @@ class MessageStore:
             Reader(self._log, self._log_reader, self._queues, index, settings, memory_bytes=physical_memory_bytes)
         )
         self.expires_at = self.retention.expires_at
-        self.expire_queues = lambda: self._owner.is_still_owned() and self.retention.expire_queues()
         self.delete_topic, self.mark_deletion_saved = self._deletion.delete, self._deletion.mark_saved
         self.unsaved_deletions, self.is_dead = deleted.unsaved, deleted.covers
         self._listen(on_flush_failed, on_lost)
