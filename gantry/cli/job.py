@@ -22,7 +22,7 @@ _FACTS = ("job", "kind", "state", "done", "failed", "total", "error", "created_a
 @app.command("list")
 def list_jobs(
     *,
-    kind: Annotated[str | None, typer.Option(metavar="redrive", help="Show only jobs of this kind.")] = None,
+    kind: Annotated[str | None, typer.Option(metavar="redrive|shrink", help="Show only jobs of this kind.")] = None,
     state: Annotated[
         str | None,
         typer.Option(metavar="queued|running|done|failed|cancelled", help="Show only jobs in this state."),

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from gantry.cli.formatting import Item, print_facts, print_items, print_json, print_table
+from gantry.cli.job import print_job, wait_for
 from gantry.cli.options import DATA_DEFAULT, DataOption, JsonOption, KeyOption, TopicArgument, UrlOption, YesOption
 from gantry.cli.remote import connect, segment
 from gantry.cli.statistics import print_statistics
@@ -24,6 +25,9 @@ def create(
     broker: Annotated[
         list[str] | None, typer.Option(help="Create the topic only on this broker; may be repeated.")
     ] = None,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Create the topic on the present brokers of this cluster.")
+    ] = None,
     all_brokers: Annotated[
         bool, typer.Option("--all-brokers", help="Create the topic on all brokers, including those that join later.")
     ] = False,
@@ -41,14 +45,15 @@ def create(
     as_json: JsonOption = False,
 ) -> None:
     """Create a topic, or change it. A setting without an option keeps its value."""
-    if broker and all_brokers:
-        raise typer.BadParameter("cannot be combined with --all-brokers", param_hint="--broker")
+    if sum([bool(broker), all_brokers, cluster is not None]) > 1:
+        raise typer.BadParameter("--broker, --cluster and --all-brokers exclude each other")
     wanted = {
         "read_queues": read_queues if read_queues is not None else queues,
         "write_queues": write_queues if write_queues is not None else queues,
         "perm": perm,
         "order": order,
         "brokers": broker or None,
+        "cluster": cluster,
         "allow_hiding": allow_hiding or None,
     }
     body = {name: value for name, value in wanted.items() if value is not None}
@@ -98,6 +103,38 @@ def show(
     print()
     columns = ["broker", "queue_id", "min_offset", "max_offset", "read", "write", "last_stored_at"]
     print_table(columns, [[queue[column] for column in columns] for queue in queues], empty="the topic has no queues")
+
+
+@app.command()
+def shrink(
+    topic: TopicArgument,
+    queues: Annotated[int, typer.Argument(metavar="N", min=1, help="Number of queues that stay on each broker.")],
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell which groups have to consume what.")] = False,
+    waits: Annotated[bool, typer.Option("--wait", help="Wait until the job has ended.")] = False,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Lower the number of queues without loss: for producers now, for consumers when all groups have caught up."""
+    remote = connect(data, url, key)
+    body = {"queues": queues, "dry_run": dry_run}
+    answer = remote.call("POST", f"/v1/topics/{segment(topic)}/queues:shrink", body=body)
+    if dry_run and as_json:
+        print_json(answer)
+    elif dry_run:
+        columns = ["group", "broker", "queue_id", "unconsumed"]
+        empty = (
+            "unknown: a broker does not answer" if answer["ready"] is None else "all groups have consumed the queues"
+        )
+        print_table(columns, [[block[name] for name in columns] for block in answer["blocking"]], empty=empty)
+        for reason in answer["missing"]:
+            print(f"not asked: {reason}")
+    elif waits:
+        wait_for(remote, answer["job"], as_json=as_json)
+    else:
+        print_job(answer, as_json=as_json)
 
 
 @app.command()

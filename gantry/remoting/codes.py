@@ -173,6 +173,7 @@ class RequestCode(enum.IntEnum):
     GANTRY_CHANGE_SETTINGS = 900031
     GANTRY_CLEAN = 900032
     GANTRY_STATISTICS = 900033
+    GANTRY_SHRINK_TOPIC = 900034
 
 
 class ResponseCode(enum.IntEnum):

@@ -28,6 +28,7 @@ from services.broker.processors import (
     queuelocks,
     reply,
     send,
+    shrinking,
     statistics,
     topicadmin,
 )
@@ -55,6 +56,7 @@ FEATURES: Final[Sequence[Feature]] = (
     connections.build,
     brokeradmin.build,
     cleaning.build,
+    shrinking.build,
     retry.build,
     transaction.build,
     delay.build,

@@ -31,6 +31,7 @@ from services.gateway.features.reports import report_feature
 from services.gateway.features.scheduled import scheduled_feature
 from services.gateway.features.send import send_feature
 from services.gateway.features.service import service_feature
+from services.gateway.features.shrinking import shrink_feature
 from services.gateway.features.statistics import statistics_feature
 from services.gateway.features.stream import stream_feature
 from services.gateway.features.topics import topic_feature
@@ -49,6 +50,7 @@ FEATURES: Final[Sequence[Callable[[Core], Feature]]] = (
     receiving_feature,
     read_feature,
     topic_feature,
+    shrink_feature,
     group_feature,
     dead_letter_feature,
     scheduled_feature,

@@ -102,6 +102,7 @@ CONFIG = SchemathesisConfig.from_dict(
                     "checks": {"positive_data_acceptance": {"expected-statuses": ["2xx", 400, 404]}},
                 }
                 for name in (
+                    "shrinkTopic",
                     "resetOffsets",
                     "cloneOffsets",
                     "undoOffsetReset",

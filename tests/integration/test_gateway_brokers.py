@@ -1,6 +1,7 @@
 """Operating brokers over HTTP: draining them, and their settings."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -154,3 +155,72 @@ def test_statistics_add_up_all_brokers(http: httpx.Client) -> None:
     of_group = done(http.get("/v1/groups/COUNTERS/statistics", params={"topic": "COUNTED"}))
     assert [(row["kind"], row["hour"]["messages"]) for row in of_group["sums"]] == [("delivered", 3)]
     assert http.get("/v1/topics/NONE/statistics").status_code == 404
+
+
+def test_a_topic_shrinks_when_its_groups_have_consumed_the_queues(http: httpx.Client) -> None:
+    done(http.put("/v1/topics/SHRINK", json={"read_queues": 3, "write_queues": 3}))
+    done(http.put("/v1/groups/SHRINKERS", json={}))
+    for broker, queue_id in (("broker-a", 2), ("broker-b", 1), ("broker-b", 0)):
+        done(http.post("/v1/topics/SHRINK/messages", json={"body": "b", "queue": {"broker": broker, "id": queue_id}}))
+    committed = [{"topic": "SHRINK", "broker": "broker-b", "queue_id": 0, "offset": "1"}]
+    done(http.put("/v1/groups/SHRINKERS/offsets", json={"offsets": committed}))
+    # The other broker does not know of the group yet: the messages there have to be consumed by anybody.
+    committed = [{"topic": "SHRINK", "broker": "broker-a", "queue_id": 0, "offset": "0"}]
+    done(http.put("/v1/groups/SHRINKERS/offsets", json={"offsets": committed}))
+    state = done(http.post("/v1/topics/SHRINK/queues:shrink", json={"queues": 1, "dry_run": True}))
+    assert (state["ready"], state["read_queues"], state["write_queues"], state["missing"]) == (False, 3, 3, [])
+    assert state["blocking"] == [
+        {"group": "SHRINKERS", "broker": "broker-a", "queue_id": 2, "unconsumed": "1"},
+        {"group": "SHRINKERS", "broker": "broker-b", "queue_id": 1, "unconsumed": "1"},
+    ]
+    answer = http.post("/v1/topics/SHRINK/queues:shrink", json={"queues": 1})
+    job = done(answer)
+    assert (answer.status_code, job["kind"], job["arguments"]) == (202, "shrink", {"topic": "SHRINK", "queues": 1})
+    topic = done(http.get("/v1/topics/SHRINK"))
+    assert (topic["read_queues"], topic["write_queues"]) == (3, 1)
+    waiting = until(http, job["job"], lambda found: found["error"] is not None)
+    assert waiting["state"] != "failed"
+    assert "group SHRINKERS has 1 messages to consume in broker-a/2" in waiting["error"]
+    committed = [
+        {"topic": "SHRINK", "broker": broker, "queue_id": queue_id, "offset": "1"}
+        for broker, queue_id in (("broker-a", 2), ("broker-b", 1))
+    ]
+    done(http.put("/v1/groups/SHRINKERS/offsets", json={"offsets": committed}))
+    ended = until(http, job["job"], lambda found: found["ended_at"] is not None)
+    assert (ended["state"], ended["done"], ended["total"]) == ("done", 2, 2)
+    topic = done(http.get("/v1/topics/SHRINK"))
+    assert (topic["read_queues"], topic["write_queues"], topic["pending"]) == (1, 1, [])
+    assert {broker["read_queues"] for broker in topic["observed"]} == {1}
+
+
+def test_a_shrink_fails_if_the_write_queues_are_raised_meanwhile(http: httpx.Client) -> None:
+    done(http.put("/v1/topics/REGROWN", json={"read_queues": 2, "write_queues": 2}))
+    done(http.post("/v1/topics/REGROWN/messages", json={"body": "b", "queue": {"broker": "broker-a", "id": 1}}))
+    job = done(http.post("/v1/topics/REGROWN/queues:shrink", json={"queues": 1}))
+    until(http, job["job"], lambda found: "no group consumes the topic" in (found["error"] or ""))
+    done(http.put("/v1/topics/REGROWN", json={"write_queues": 2}))
+    ended = until(http, job["job"], lambda found: found["ended_at"] is not None)
+    assert (ended["state"], "was raised to 2 meanwhile" in ended["error"]) == ("failed", True)
+    refused = http.post("/v1/topics/REGROWN/queues:shrink", json={"queues": 2})
+    assert (refused.status_code, refused.json()["field"]) == (400, "/queues")
+
+
+def until(http: httpx.Client, job: str, is_met: Callable[[Any], bool]) -> Any:
+    """Return a job when a condition is met. The job pauses for 5 s, then 10 s and so on between two looks."""
+    deadline = time.monotonic() + 90
+    while not is_met(found := done(http.get(f"/v1/jobs/{job}"))):
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
+    return found
+
+
+def test_a_topic_is_made_on_the_brokers_of_a_cluster(http: httpx.Client) -> None:
+    (cluster,) = {broker["cluster"] for broker in done(http.get("/v1/cluster"))["brokers"]}
+    made = done(http.put("/v1/topics/CLUSTERED", json={"cluster": cluster}))
+    assert made["brokers"] == ["broker-a", "broker-b"]
+    assert {broker["broker"] for broker in made["observed"]} == {"broker-a", "broker-b"}
+    refused = http.put("/v1/topics/CLUSTERED", json={"cluster": "NONE"})
+    assert (refused.status_code, refused.json()["field"]) == (404, "/cluster")
+    assert cluster in refused.json()["detail"]
+    refused = http.put("/v1/topics/CLUSTERED", json={"cluster": cluster, "brokers": None})
+    assert (refused.status_code, refused.json()["field"]) == (400, "/cluster")

@@ -40,3 +40,11 @@ class QueryTopicConsumeByWhoHeader(Header):
     """300: find the groups that consume a topic."""
 
     topic: str
+
+
+class ShrinkTopicHeader(Header):
+    """900034: close the queues from `queue_nums` on for readers; with `dry_run`, only tell what prevents it."""
+
+    topic: str
+    queue_nums: Int32
+    dry_run: bool | None = None

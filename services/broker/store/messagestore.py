@@ -147,7 +147,7 @@ class MessageStore:
         self._reader = reader
         self.get = reader.get
         self.min_offset = reader.min_offset
-        self.max_offset = reader.max_offset
+        self.max_offset, self.next_offset = reader.max_offset, reader.next_offset
         self.stored_at = reader.stored_at
         self.offset_by_time = reader.offset_by_time
         self.query = reader.query

@@ -226,6 +226,11 @@ class Reader:
         queue = self._queues.find(topic, queue_id)
         return queue.max_offset if queue is not None else 0
 
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """Return the offset that the next put into a queue gets; above `max_offset` if messages are not readable yet."""
+        queue = self._queues.find(topic, queue_id)
+        return queue.next_offset if queue is not None else 0
+
     def stored_at(self, topic: str, queue_id: int, offset: int) -> int | None:
         """Return the store time of the message at an offset, or None if there is none.
 

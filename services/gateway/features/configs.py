@@ -1,6 +1,6 @@
 """The operations that topics and consumer groups have in common: list, show, put and delete their configurations."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -28,6 +28,7 @@ def config_routes(
     view: Callable[[Configuration[ObservedState]], dict[str, Any]],
     may_see: Callable[[Principal, str], bool],
     visible_name: Callable[[Call], str],
+    complete: Callable[[Any], Awaitable[Any]] | None = None,
 ) -> list[Operation]:
     """Return the operations on the configurations of one kind. Only an admin may put and delete.
 
@@ -37,6 +38,7 @@ def config_routes(
         decoder: Decoder of the body of a put.
         view: The JSON form of a configuration.
         may_see: Whether a caller may see a name in the list.
+        complete: Completes a change by what only the cluster knows; may raise ProblemError, InvalidValueError.
         visible_name: Returns the name in the path, or raises ProblemError (403) if the caller may not see it.
     """
 
@@ -59,6 +61,8 @@ def config_routes(
         call.principal.require_operator()
         expect = expectation_of(call)
         change: Change[ObservedState] = await call.read_json(decoder)
+        if complete is not None:
+            change = await complete(change)
         config = await configs.put(call.path_params[kind], change, expect, actor_of(call))
         return changed_answer(view(config), config.version, is_new=config.is_new)
 

@@ -1,6 +1,7 @@
 """`/v1/topics`: creating, showing, changing and deleting topics."""
 
 import msgspec
+from msgspec import UNSET
 
 from services.gateway.asgi.call import Call
 from services.gateway.auth.principal import Principal
@@ -14,6 +15,12 @@ _change = msgspec.json.Decoder(TopicChange)
 
 def topic_feature(core: Core) -> Feature:
     """Return the routes of topics."""
+
+    async def complete(change: TopicChange) -> TopicChange:
+        if change.cluster is UNSET:
+            return change
+        return change.on_cluster(await core.brokers.in_cluster(change.cluster, field="/cluster"))
+
     return Feature(
         config_routes(
             "topic",
@@ -22,6 +29,7 @@ def topic_feature(core: Core) -> Feature:
             view=topic_view,
             may_see=Principal.may_see_topic,
             visible_name=visible_topic,
+            complete=complete,
         )
     )
 

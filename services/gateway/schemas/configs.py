@@ -4,7 +4,7 @@ The API's terms are short forms of the model's: `perm` is `rw` for read 4 and wr
 not know (inherit, priority) belong to the broker: they are neither shown nor changed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Final, Literal, TypeVar
 
@@ -127,10 +127,18 @@ class TopicChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     perm: Perms | UnsetType = UNSET
     order: bool | UnsetType = UNSET
     brokers: BrokerNames | UnsetType | None = UNSET
+    cluster: BrokerName | UnsetType = UNSET
+    """The cluster whose brokers `brokers` becomes; only one of both may be given."""
     allow_hiding: bool = False
     """Whether the change may leave messages, present or future, in queues that consumers cannot read."""
     duplicate_window: str | bool | UnsetType | None = UNSET
     """A duration; True for the default one; False or None for no window."""
+
+    def on_cluster(self, brokers: Sequence[str]) -> "TopicChange":
+        """Return the change with the brokers of `cluster` instead of it. Raises InvalidValueError."""
+        if self.brokers is not UNSET:
+            raise InvalidValueError("/cluster", self.cluster, "excludes brokers")
+        return msgspec.structs.replace(self, cluster=UNSET, brokers=list(brokers))
 
     @property
     def duplicate_window_ms(self) -> int | UnsetType:

@@ -133,6 +133,22 @@ class Brokers:
                     self._seen_ms = now_ms if registered else None
             return self._sets
 
+    async def in_cluster(self, cluster: str, *, field: str) -> list[str]:
+        """Return the names of the sets of a cluster.
+
+        Raises:
+            ProblemError: 404: no known set belongs to it; 503: no set is known.
+        """
+        sets = await self.sets(fresh=True)
+        if not sets:
+            raise no_broker()
+        found = [name for name, known in sets.items() if known.cluster == cluster]
+        if not found:
+            clusters = ", ".join(sorted({known.cluster for known in sets.values()}))
+            detail = f"{field.removeprefix('/')}: no broker of {cluster!r} is registered; there are {clusters}"
+            raise ProblemError(UNKNOWN_BROKER, detail, field=field)
+        return found
+
     async def missing(self) -> list[str]:
         """Return the names of the sets that the name servers' last answer lacks. Raises ProblemError (503)."""
         await self.sets()
