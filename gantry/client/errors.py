@@ -125,6 +125,7 @@ DISPOSITIONS: dict[ResponseCode, Disposition] = {
     ResponseCode.GO_AWAY: _MOVED,
     ResponseCode.USER_NOT_EXIST: _REFUSED,
     ResponseCode.POLICY_NOT_EXIST: _REFUSED,
+    ResponseCode.GANTRY_KEY_IN_USE: _REFUSED,
 }
 
 

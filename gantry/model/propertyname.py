@@ -61,6 +61,8 @@ class PropertyName:
     TIMER_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"
     TIMER_OUT_MS: Final = "TIMER_OUT_MS"
     TIMER_DEL_UNIQKEY: Final = "TIMER_DEL_UNIQKEY"
+    # Gantry's own: the physical offset of the first record of a message that waits in parts.
+    TIMER_FIRST_OFFSET: Final = "TIMER_FIRST_OFFSET"
     TIMER_DELAY_LEVEL: Final = "TIMER_DELAY_LEVEL"
     BORN_HOST: Final = "__BORNHOST"
     BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
@@ -69,6 +71,8 @@ class PropertyName:
     DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
     # Gantry's own: the stored id of the dead letter that was sent again as this message.
     REDRIVEN_FROM: Final = "GANTRY_REDRIVEN_FROM"
+    # Gantry's own: this message takes the place of one with the same key that waits for this second and is recalled next.
+    REPLACES_SECOND: Final = "GANTRY_REPLACES_SECOND"
 
 
 TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."

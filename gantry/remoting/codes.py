@@ -228,6 +228,8 @@ class ResponseCode(enum.IntEnum):
     GO_AWAY = 1500
     USER_NOT_EXIST = 3001
     POLICY_NOT_EXIST = 3002
+    # Gantry's own: the duplicate window has the key for a message of another kind (a transaction, or none).
+    GANTRY_KEY_IN_USE = 900_100
 
 
 class LanguageCode(enum.IntEnum):

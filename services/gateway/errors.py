@@ -225,6 +225,7 @@ BROKER_PROBLEMS: dict[ResponseCode, ProblemType] = {
     ResponseCode.NOT_LEADER_FOR_QUEUE: BROKER_UNAVAILABLE,
     ResponseCode.GO_AWAY: BROKER_UNAVAILABLE,
     ResponseCode.TOPIC_EXIST_ALREADY: CONFLICT,
+    ResponseCode.GANTRY_KEY_IN_USE: CONFLICT,
     # Codes that brokers do not use in answers to the gateway, and codes of errors inside the broker.
     **dict.fromkeys(
         (

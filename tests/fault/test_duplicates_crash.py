@@ -149,7 +149,9 @@ async def check(cut: Cut, rng: Rng) -> None:
             # The topic itself may be lost, if the cut came before it was acknowledged.
             await unit.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, TOPIC)
             for number in range(MESSAGES):
-                answer = await unit.send(properties={"UNIQ_KEY": f"k{number}"})
+                kind = KINDS[number % len(KINDS)]
+                half = (kind, TRANSACTION_PREPARED) if "TRAN_MSG" in kind else ({}, 0)
+                answer = await unit.send(properties={"UNIQ_KEY": f"k{number}", **half[0]}, sys_flag=half[1])
                 assert places.setdefault(f"k{number}", place_of(answer)) == place_of(answer), f"k{number}"
             for key in [key for key in places if key[0] == "b"]:
                 assert place_of(await unit.send(properties={"UNIQ_KEY": key}))[0] == places[key][0], key

@@ -178,10 +178,13 @@ def test_what_waits_is_listed_by_due_time_and_can_be_recalled(http):
     assert http.post(recall).json() == {"outcome": "gone"}
 
 
-def test_a_rescheduled_message_comes_once_at_its_new_time(http):
-    sent = http.post(f"{TOPIC}/messages", json={"body": "moved", "delay": "1h", "keys": ["k"]}).json()
+@pytest.mark.parametrize("window", [None, "1h"])
+def test_a_rescheduled_message_comes_once_at_its_new_time(http, window):
+    assert http.put(TOPIC, json={"duplicate_window": window}).status_code == 200
+    body = f"moved {window}"
+    sent = http.post(f"{TOPIC}/messages", json={"body": body, "delay": "1h", "keys": [f"k{window}"]}).json()
     deadline = time.monotonic() + WAIT_S
-    while "moved" not in [one["body"] for one in scheduled(http)]:
+    while body not in [one["body"] for one in scheduled(http)]:
         assert time.monotonic() < deadline
         time.sleep(0.1)
     path = f"{TOPIC}/scheduled/{sent['handle']}:reschedule"
@@ -190,10 +193,10 @@ def test_a_rescheduled_message_comes_once_at_its_new_time(http):
     moved = http.post(path, json={"delay": "1s"})
     assert moved.status_code == 200, moved.text
     assert moved.json()["handle"] != sent["handle"]
-    wait_for(http, "moved")
-    found = http.get(f"{TOPIC}/messages", params={"key": "k"}).json()["items"]
+    wait_for(http, body)
+    found = http.get(f"{TOPIC}/messages", params={"key": f"k{window}"}).json()["items"]
     assert [one["message_id"] for one in found] == [sent["message_id"]]
-    assert "moved" not in [one["body"] for one in scheduled(http)]
+    assert body not in [one["body"] for one in scheduled(http)]
     gone = http.post(path, json={"delay": "1s"})
     assert (gone.status_code, gone.json()["field"]) == (404, "handle")
 

@@ -28,6 +28,8 @@ _BUCKET_COUNT: Final = 8
 _TIME_MASK: Final = 0xFFFF_FFFF
 _GROUPS: Final = 64
 QUEUE_ID_MAX: Final = 0xFFFF
+HALF_SECOND: Final = 0xFFFF_FFFF
+"""The delivery second of the half message of a transaction."""
 assert _ENTRY_BYTES == 42
 
 
@@ -38,7 +40,8 @@ class Place(NamedTuple):
         physical_offset: Start of its record.
         queue_id: Queue that its producer asked for.
         queue_offset: Offset in its queue, or in the queue where it waits for its time.
-        delivery_second: For a message that waits for a set time, TIMER_OUT_MS in seconds; 0 for any other message.
+        delivery_second: For a message that waits for a set time, TIMER_OUT_MS in seconds; HALF_SECOND for a half
+            message; 0 for any other message.
     """
 
     physical_offset: int
@@ -153,6 +156,28 @@ class KeyTable:
         if self.count > self._split_above:
             self._split()
 
+    def remove(self, digest: bytes, last_offset: int, delivery_second: int) -> bool:
+        """Remove a key, so that it can be used again. Return whether the table had it.
+
+        Args:
+            digest: The digest of the key.
+            last_offset: A message whose record starts after this physical offset keeps the key.
+            delivery_second: As in Place; a message of another second keeps the key.
+        """
+        number = self._number(digest)
+        bucket = self._buckets[number]
+        at = bucket.find(digest)
+        while at >= 0:
+            if at % _ENTRY_BYTES == 0:
+                _, physical_offset, _, _, _, second = _ENTRY.unpack_from(bucket, at)
+                if physical_offset <= last_offset and second == delivery_second:
+                    self._buckets[number] = bucket[:at] + bucket[at + _ENTRY_BYTES :]
+                    self.count -= 1
+                    self._removed += 1
+                    return True
+            at = bucket.find(digest, at + 1)
+        return False
+
     def sweep(self, now_ms: int, buckets_max: int) -> int:
         """Remove the ended keys of some buckets, in turn. Return the number of buckets; all of them make one round."""
         now_ms = self._now(now_ms)
@@ -192,6 +217,10 @@ class KeyTable:
     def known_count(self) -> int:
         """Return the number of keys that have not ended, as far as it is known: ends are counted in groups."""
         return sum(count for _, count in self._groups) + self._last_count
+
+    def _number(self, digest: bytes) -> int:
+        number = hash(digest) & self._mask
+        return number if number < len(self._buckets) else number & self._mask >> 1
 
     def _now(self, now_ms: int) -> int:
         # Store times never go back, but the clock may. A key must not live longer for that.

@@ -15,11 +15,15 @@ import heapq
 from functools import partial
 from typing import Final
 
+from gantry.model.names import TRANS_OP_HALF_TOPIC
+from gantry.model.record import RecordHead, decode_record
 from gantry.runtime.clock import Clock
 from gantry.runtime.telemetry import logger
 from gantry.storeformat.layout import UNIT
+from gantry.storeformat.opmessages import decode_op
 from services.broker.coldreader import ColdReader
-from services.broker.duplicates.keyed import WAITING_TOPICS, keyed_message
+from services.broker.duplicates.freeing import FreedKeys
+from services.broker.duplicates.keyed import EVENT_TOPICS, WAITING_TOPICS, KeyedMessage, keyed_message
 from services.broker.duplicates.window import DuplicateWindow, DuplicateWindows
 from services.broker.store.messagestore import MessageStore
 from services.broker.turns import PAUSE_S
@@ -31,6 +35,7 @@ _UNITS_AT_ONCE: Final = 1_024
 _MARGIN: Final = 2
 """At least this multiple of a table's limit is read: some records may not count."""
 _SEARCH_STEP_MS: Final = 1_000
+_OP_TOPIC: Final = TRANS_OP_HALF_TOPIC.encode()
 
 log = logger("broker.duplicates")
 
@@ -56,6 +61,7 @@ class WindowLoader:
         self._store = store
         self._cold = cold
         self._clock = clock
+        self._freed = FreedKeys(windows)
 
     async def run(self) -> None:
         """Read the keys, and let the sends begin.
@@ -69,10 +75,11 @@ class WindowLoader:
         began_ms = self._clock.monotonic_ms()
         for window in waiting:
             window.table.clear()  # An earlier attempt may have filled a part of it.
+        self._freed = FreedKeys(self._windows)
         sources = await self._sources(waiting)
         read = await self._read(sources)
         for window in waiting:
-            window.ready.set()
+            window.loaded()
         log.info(
             "duplicate windows are read",
             topics=len(waiting),
@@ -85,7 +92,7 @@ class WindowLoader:
         by_topic = {window.topic: window for window in waiting}
         queues: dict[str, list[int]] = {}
         for topic, queue_id in self._store.queues():
-            if topic in by_topic or topic in WAITING_TOPICS:
+            if topic in by_topic or topic in WAITING_TOPICS or topic in EVENT_TOPICS:
                 queues.setdefault(topic, []).append(queue_id)
         now_ms = self._clock.now_ms()
         longest_ms = max(window.table.window_ms for window in waiting)
@@ -166,18 +173,34 @@ class WindowLoader:
     async def _add(self, chunk: list[tuple[int, int]]) -> None:
         heads = await self._cold.run(self, partial(self._store.heads, chunk))
         for head in heads:
-            keyed = None if head is None else keyed_message(head)
-            window = None if keyed is None else self._windows.find(keyed.topic)
-            if head is None or keyed is None or window is None or window.ready.is_set():
+            if head is None:
                 continue
-            if self._store.is_dead(keyed.topic.encode(), head.physical_offset, head.stored_at_ms):
-                continue
-            digest, at_ms = window.digest(keyed.key), head.stored_at_ms
-            if window.table.find(digest, at_ms) is None:
-                place = (head.physical_offset, keyed.queue_id, head.queue_offset, at_ms, keyed.delivery_second)
-                window.table.add(digest, *place)
-                window.sweep(at_ms)
+            keyed = keyed_message(head)
+            if keyed is not None:
+                self._add_key(head, keyed)
+            elif head.topic == _OP_TOPIC:
+                record = await self._cold.run(self, partial(self._store.record_at, head.physical_offset))
+                if record is not None:
+                    self._freed.ended(decode_op(decode_record(record, check_crc=False)))
+            else:
+                self._freed.passed(head)
         await asyncio.sleep(PAUSE_S)
+
+    def _add_key(self, head: RecordHead, keyed: KeyedMessage) -> None:
+        window = self._windows.find(keyed.topic)
+        if window is None or window.ready.is_set():
+            return
+        if self._store.is_dead(keyed.topic.encode(), head.physical_offset, head.stored_at_ms):
+            return
+        digest, at_ms = window.digest(keyed.key), head.stored_at_ms
+        known = window.table.find(digest, at_ms)
+        if known is not None:
+            # The broker took this message as new, so it had freed the key before.
+            window.table.remove(digest, known.physical_offset, known.delivery_second)
+        place = (head.physical_offset, keyed.queue_id, head.queue_offset, at_ms, keyed.delivery_second)
+        window.table.add(digest, *place)
+        window.sweep(at_ms)
+        self._freed.counted(head, keyed)
 
 
 def _count(sources: list[_Source]) -> int:

@@ -47,7 +47,7 @@ class DuplicateWindow:
         replayed: Number of messages that were not stored again.
     """
 
-    __slots__ = ("_clock", "_secret", "_swept_count", "_swept_ms", "ready", "replayed", "table", "topic")
+    __slots__ = ("_clock", "_freed", "_secret", "_swept_count", "_swept_ms", "ready", "replayed", "table", "topic")
 
     def __init__(self, topic: str, table: KeyTable, clock: Clock, secret: bytes, *, is_new: bool) -> None:
         self.topic = topic
@@ -60,6 +60,8 @@ class DuplicateWindow:
         self._secret = secret
         self._swept_ms = clock.now_ms()
         self._swept_count = 0
+        # Keys that became free before the keys from before the start were known.
+        self._freed: list[tuple[bytes, int, int]] = []
 
     def digest(self, key: str) -> bytes:
         """Return the digest of a key. That of RocketMQ's clients are the bytes that their key shows in hex.
@@ -76,6 +78,20 @@ class DuplicateWindow:
     def find(self, digest: bytes) -> Place | None:
         """Return the place of the first message with this key; None if the message is new."""
         return self.table.find(digest, self._clock.now_ms()) if self.table.may_have(digest) else None
+
+    def free(self, key: str, last_offset: int, delivery_second: int) -> None:
+        """Forget a key: its message will never be delivered. The arguments are those of KeyTable.remove."""
+        freed = (self.digest(key), last_offset, delivery_second)
+        self.table.remove(*freed)
+        if not self.ready.is_set():
+            self._freed.append(freed)
+
+    def loaded(self) -> None:
+        """Let the sends begin: the keys from before the start are in the table."""
+        for freed in self._freed:
+            self.table.remove(*freed)
+        self._freed.clear()
+        self.ready.set()
 
     async def wait_ready(self) -> None:
         """Wait until the keys from before the start are known. Raises RefusalError if that takes too long."""

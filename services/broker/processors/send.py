@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from gantry.model.address import pack_host
-from gantry.model.names import TIMER_TOPIC
+from gantry.model.names import TRANS_HALF_TOPIC
 from gantry.model.propertyname import PropertyName
 from gantry.model.sysflag import TRANSACTION_MASK
 from gantry.remoting.aio.channel import Channel, Handler, Reply
@@ -21,12 +21,13 @@ from gantry.remoting.headers.send import read_send_header
 from gantry.remoting.headers.transaction import EndTransactionHeader
 from gantry.remoting.replies import SendReplies
 from services.broker.assembly import Broker
-from services.broker.duplicates.keyed import counts
+from services.broker.duplicates.keyed import counts, delivery_second
+from services.broker.duplicates.keytable import HALF_SECOND, Place
 from services.broker.durabilitywaiters import DurabilityWaiters, Outcome
 from services.broker.identity import BrokerIdentity
 from services.broker.newmessage import NewMessage, SendHook, TopicNeededError
 from services.broker.processors.sendgate import SendChecks, Target
-from services.broker.processors.sendonce import BatchPlan, Replays, note_special
+from services.broker.processors.sendonce import BatchPlan, Replays, note_special, replaces
 from services.broker.processors.sendparts import (
     BORN_HOST,
     OUTCOME_CODES,
@@ -60,6 +61,7 @@ TYPED_HEADERS: Final[Mapping[int, type[Header]]] = {
 """The headers that the server decodes together with the frame."""
 
 _ONE_WAY = 2
+_SECONDS: Final = {TRANS_HALF_TOPIC: HALF_SECOND}
 # Members of enums by names of this module: Python 3.11 calls a function for each access to a member by its class.
 _OK = PutStatus.OK
 _DURABLE = Outcome.DURABLE
@@ -187,13 +189,13 @@ class SendProcessor:
         body = request.body
         if not isinstance(body, bytes) or len(body) > self._live_settings.current.max_message_size:
             raise bad_body(body, self._live_settings.current.max_message_size)
-        is_retried, window, digest, note = target.is_retry and header.reconsume_times, target.window, None, None
-        topic, stored_queue_id, flow = header.topic, queue_id, target.flow
+        is_retried, window, note = target.is_retry and header.reconsume_times, target.window, None
+        topic, stored_queue_id, flow, digest, known = header.topic, queue_id, target.flow, None, None
         stored, waits_for_flush, special, quick = self._properties.complete(header.properties)
-        if window is not None:
-            digest = window.digest(stored[3]) if special is None or counts(special) else None
-            if digest is not None and window.table.may_have(digest) and (known := window.find(digest)) is not None:
-                return self._replays.single(channel, request, window, known, stored[3], waits_for_flush)
+        if window is not None and (special is None or counts(special)):
+            digest = window.digest(stored[3])
+            if (known := window.find(digest)) is not None and not replaces(special, known):
+                return self._replays.single(channel, request, header, window, known, stored[3], waits_for_flush)
         if quick is not None:
             place = None if is_retried else quick[0](topic, queue_id, quick[1], header.properties or "", stored[3])
             if place is None:
@@ -215,7 +217,7 @@ class SendProcessor:
                 reconsume_times=header.reconsume_times or 0,
                 max_reconsume_times=header.max_reconsume_times,
             )
-            return self._append_special(channel, request, target, message, digest)
+            return self._append_special(channel, request, target, message, (digest, known))
         (properties, tag, keys, unique_key), sys_flag = stored, sys_flag | target.sys_flag
         born_host = channel.attributes[BORN_HOST]
         status, at, queue_offset, stored_at_ms, end, reason = self._store.put(
@@ -237,7 +239,7 @@ class SendProcessor:
         if note is not None:
             note(header, queue_id, body, stored, born_host, sys_flag, at, queue_offset)
         if window is not None and digest is not None:
-            window.table.add(digest, at, queue_id, queue_offset, stored_at_ms)
+            window.table.add(digest, at, queue_id, queue_offset, stored_at_ms, _SECONDS.get(topic, 0))
         flow.messages += 1
         flow.calls += 1
         flow.size_bytes += end - at
@@ -250,12 +252,18 @@ class SendProcessor:
         return None
 
     def _append_special(
-        self, channel: Channel, request: RemotingCommand, target: Target, message: NewMessage, digest: bytes | None
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        target: Target,
+        message: NewMessage,
+        key: tuple[bytes | None, Place | None],
     ) -> Reply:
         """Let the send hooks decide where a special message is stored, and store it there.
 
-        `digest` is that of its key, if the key is new in the topic's duplicate window.
+        `key` is the digest of its key, if the topic's duplicate window adds it, and the place of a message that it replaces.
         """
+        digest, replaced = key
         topic, queue_id, unique_key = message.topic, message.queue_id, message.properties[PropertyName.UNIQ_KEY]
         waits_for_flush = message.properties.get(PropertyName.WAIT) != "false"
         for hook in self._hooks:
@@ -264,8 +272,10 @@ class SendProcessor:
         if result.status is not _OK:
             raise self._put_failed(result.status, result.reason, topic)
         if digest is not None and target.window is not None:
-            out_ms = message.properties.get(PropertyName.TIMER_OUT_MS) if message.topic == TIMER_TOPIC else None
-            note_special(target.window, digest, result, queue_id, out_ms)
+            second = delivery_second(message.topic, message.properties.get(PropertyName.TIMER_OUT_MS))
+            if replaced is not None:
+                target.window.table.remove(digest, replaced.physical_offset, replaced.delivery_second)
+            note_special(target.window, digest, result, queue_id, second)
         # A message that was diverted counts for its topic when the feature delivers it there.
         flow = target.flow if message.topic == topic else self._gate.flow(message.topic)
         flow.messages += 1

@@ -4,23 +4,29 @@ The answer waits until the first message is as durable as a message that is stor
 take a message away whose second send was acknowledged.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
+from gantry.model.message import find_property
+from gantry.model.propertyname import PropertyName
 from gantry.model.recallhandle import RecallHandle, encode_recall_handle
 from gantry.remoting.aio.channel import Channel, Reply
 from gantry.remoting.codes import ResponseCode
 from gantry.remoting.command import RemotingCommand
+from gantry.remoting.headers import SendMessageHeader
 from gantry.remoting.headers.send import SentPosition, encode_positions
 from gantry.remoting.replies import SendReplies
+from gantry.runtime.digits import parse_digits
 from gantry.storeformat.timerfiles import SECOND_MS
-from services.broker.duplicates.keyed import delivery_second
-from services.broker.duplicates.keytable import Place
+from services.broker.duplicates.keytable import HALF_SECOND, Place
 from services.broker.duplicates.window import DuplicateWindow
 from services.broker.durabilitywaiters import DurabilityWaiters, Outcome
 from services.broker.processors.sendparts import OUTCOME_CODES
+from services.broker.refusal import RefusalError
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import BatchMessage, BatchPutResult, PutResult
+
+_KEY_SHOWN_MAX: Final = 64
 
 
 class Answer(NamedTuple):
@@ -36,6 +42,9 @@ class Answer(NamedTuple):
 
 class BatchPlan:
     """Which messages of a batch are stored.
+
+    Raises:
+        RefusalError: A message has the key of a transaction.
 
     Attributes:
         new: Indexes of the messages that are stored.
@@ -57,6 +66,7 @@ class BatchPlan:
             if first != index:
                 self._same[index] = first
             elif (place := find(digest)) is not None:
+                _refuse_other_kind(window, place, items[index][-1] or "", is_half=False)
                 self._known[index] = place
             else:
                 self.new.append(index)
@@ -110,15 +120,21 @@ class Replays:
         self,
         channel: Channel,
         request: RemotingCommand,
+        header: SendMessageHeader,
         window: DuplicateWindow,
         place: Place,
         unique_key: str,
         waits_for_flush: bool,
     ) -> Reply:
-        """Answer a send of one message with the answer of the first one."""
+        """Answer a send of one message with the answer of the first one.
+
+        Raises:
+            RefusalError: The first one is the half message of a transaction, and this one is not, or vice versa.
+        """
+        _refuse_other_kind(window, place, unique_key, is_half=is_half_message(header.properties))
         window.replayed += 1
         handle = None
-        if place.delivery_second:
+        if place.delivery_second not in {0, HALF_SECOND}:
             at_ms = place.delivery_second * SECOND_MS + 1
             handle = encode_recall_handle(RecallHandle(window.topic, self._broker_name, at_ms, unique_key))
         answer = Answer(self._stored_id(place), place.queue_id, place.queue_offset, unique_key, handle)
@@ -182,7 +198,32 @@ class Replays:
         )
 
 
-def note_special(window: DuplicateWindow, digest: bytes, stored: PutResult, queue_id: int, out_ms: str | None) -> None:
+def is_half_message(properties: str | None) -> bool:
+    """Return whether a message with these properties is sent as the half message of a transaction."""
+    value = find_property((properties or "").encode("utf-8", "replace"), PropertyName.TRAN_MSG.encode())
+    return value is not None and value.lower() == "true"
+
+
+def replaces(properties: Mapping[str, str] | None, known: Place) -> bool:
+    """Return whether a special message with these properties takes the place of the known one, which is recalled next."""
+    if properties is None:
+        return False
+    second = parse_digits(properties.get(PropertyName.REPLACES_SECOND, ""), HALF_SECOND - 1)
+    return bool(second) and second == known.delivery_second
+
+
+def _refuse_other_kind(window: DuplicateWindow, place: Place, key: str, *, is_half: bool) -> None:
+    """Refuse a message if its key belongs to a message of the other kind: neither could stand for the other."""
+    if (place.delivery_second == HALF_SECOND) is not is_half:
+        kinds = ("a message", "a transaction") if is_half else ("a transaction", "a message")
+        raise RefusalError(
+            ResponseCode.GANTRY_KEY_IN_USE,
+            f"UNIQ_KEY={key[:_KEY_SHOWN_MAX]}: the duplicate window of topic {window.topic} has this key for {kinds[0]}, "
+            f"so it can't be the key of {kinds[1]}; the message is not stored",
+        )
+
+
+def note_special(window: DuplicateWindow, digest: bytes, stored: PutResult, queue_id: int, second: int) -> None:
     """Add the key of a message that was stored in its topic or that waits elsewhere.
 
     Args:
@@ -190,7 +231,6 @@ def note_special(window: DuplicateWindow, digest: bytes, stored: PutResult, queu
         digest: Digest of the key.
         stored: Place of the message.
         queue_id: Queue that the client named.
-        out_ms: The property TIMER_OUT_MS of a message that waits for a set time; None for any other message.
+        second: As in Place.
     """
-    second = delivery_second(out_ms)
     window.table.add(digest, stored.physical_offset, queue_id, stored.queue_offset, stored.stored_at_ms, second)

@@ -18,6 +18,7 @@ NEVER_ENQUEUED: Final = 2**63 - 1
 """The enqueue time of a message whose time had passed when it was read from the timer's queue."""
 
 _ROLLS_MAX = 2**31 - 1
+_OFFSET_MAX: Final = 2**63 - 1
 
 
 def due_message(message: StoredMessage, config: TopicConfig, *, enqueued_ms: int, now_ms: int) -> NewMessage:
@@ -43,7 +44,37 @@ def rolled_message(message: StoredMessage, *, enqueued_ms: int, now_ms: int) -> 
     properties = _properties(message, enqueued_ms, now_ms)
     rolls = parse_digits(properties.get(PropertyName.TIMER_ROLL_TIMES, "0"), _ROLLS_MAX) or 0
     properties[PropertyName.TIMER_ROLL_TIMES] = str(rolls + 1)
+    first = _first_offset(message)
+    if first is not None:
+        properties[PropertyName.TIMER_FIRST_OFFSET] = str(first)
     return _appended(message, TIMER_TOPIC, message.queue_id, properties)
+
+
+def is_deletion(message: StoredMessage) -> bool:
+    """Return whether a waiting message deletes another one."""
+    return PropertyName.TIMER_DEL_UNIQKEY in message.properties
+
+
+def deletion_order(deletion: StoredMessage) -> int:
+    """Return the physical offset of a deletion's first record. It hits only messages that were stored before."""
+    first = _first_offset(deletion)
+    return _OFFSET_MAX if first is None else first
+
+
+def _first_offset(message: StoredMessage) -> int | None:
+    """Return the physical offset of a waiting message's first record; None if another broker has rolled it."""
+    if PropertyName.TIMER_ROLL_TIMES not in message.properties:
+        return message.physical_offset
+    return parse_digits(message.properties.get(PropertyName.TIMER_FIRST_OFFSET, ""), _OFFSET_MAX)
+
+
+def deletes(order: int, message: StoredMessage) -> bool:
+    """Return whether a deletion of this `deletion_order` hits a message of its second and key.
+
+    If it is unknown when the message was stored, the deletion hits it.
+    """
+    first = _first_offset(message)
+    return first is None or first < order
 
 
 def deletion_key(topic: str, unique_key: str) -> str:

@@ -21,7 +21,7 @@ Concurrency: the loop's thread. A bug ends the process, as in every other job.
 
 import asyncio
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from gantry.model.javahash import java_hash
@@ -39,7 +39,7 @@ from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import GetResult
 from services.broker.timer.appending import RETRY_S, Appender
 from services.broker.timer.counts import TopicCounts
-from services.broker.timer.delivery import NEVER_ENQUEUED, key_of
+from services.broker.timer.delivery import NEVER_ENQUEUED, deletes, deletion_order, is_deletion, key_of
 from services.broker.timer.recovery import due_ms, timer_message
 from services.broker.timer.request import next_stop_ms
 from services.broker.timer.waiting import Waiting
@@ -56,8 +56,7 @@ CHANGED_SLOTS_MAX = 50_000
 """Largest number of changed slots in memory; then the queue waits for a check point."""
 
 # About 1 ms each.
-_READ_MESSAGES = 32
-_READ_BYTES = 1 << 18
+_READ_MESSAGES, _READ_BYTES = 32, 1 << 18
 _SLICE_MESSAGES = 8
 _SLICE_UNITS = 512
 # So many messages are appended before their durability is awaited.
@@ -65,7 +64,7 @@ _CHUNK_MESSAGES = 256
 
 
 class Engine:
-    """The timer of one broker.
+    """The timer of one broker. `on_deletion` is called with each deletion that waits in the wheel: it is certain to hit.
 
     Attributes:
         enqueued: Number of messages read from the timer's queue.
@@ -86,6 +85,7 @@ class Engine:
         run_in_thread: RunInThread,
         window_ms: int,
         save_ms: int = SAVE_MS,
+        on_deletion: Callable[[StoredMessage], None],
     ) -> None:
         self._waiting = waiting
         self._appender = appender
@@ -99,7 +99,7 @@ class Engine:
         self._save_ms = save_ms
         self._saved_at_ms = clock.monotonic_ms()
         self._cleaned_at_ms = self._counts_saved_at_ms = self._saved_at_ms
-        self._is_broken = False
+        self._is_broken, self._on_deletion = False, on_deletion
         self._read_first = store.max_offset(TIMER_TOPIC, 0)  # To be read before the next second fires.
         self.enqueued = 0
         self.deleted = 0
@@ -200,11 +200,11 @@ class Engine:
         if self._appender.drops(message):
             self.enqueued += 1
             return True
-        topic, is_deletion = message.properties[PropertyName.REAL_TOPIC], _is_deletion(message)
+        topic, deletes_other = message.properties[PropertyName.REAL_TOPIC], is_deletion(message)
         now_ms, due = self._clock.now_ms() // SECOND_MS * SECOND_MS, due_ms(message)
         assert due is not None, "checked by timer_message"
         if due < now_ms and due // SECOND_MS < self._waiting.read_second:
-            if not is_deletion:
+            if not deletes_other:
                 self._counts.add(topic, 1)
                 await self._appender.fire(message, enqueued_ms=NEVER_ENQUEUED)
         else:
@@ -216,11 +216,13 @@ class Engine:
                 size_bytes=message.size_bytes,
                 topic_hash=java_hash(topic),
                 is_rolled=is_rolled,
-                is_deletion=is_deletion,
+                is_deletion=deletes_other,
             )
             if not is_added:
                 return False
-            self._counts.add(topic, -1 if is_deletion else 1)
+            self._counts.add(topic, -1 if deletes_other else 1)
+            if deletes_other:
+                self._on_deletion(message)
         self.enqueued += 1
         return True
 
@@ -271,7 +273,7 @@ class Engine:
         for key in unused:
             self._counts.add(key.rpartition("+")[0], 1)  # This deletion met no message, but was counted as one.
 
-    async def _fire_unit(self, position: int, keys: set[str], unused: set[str]) -> None:
+    async def _fire_unit(self, position: int, keys: Mapping[str, int], unused: set[str]) -> None:
         unit = self._waiting.log.find(position)
         if unit is None:
             self._note_broken_list(position)
@@ -282,7 +284,7 @@ class Engine:
         key = key_of(message)
         if unit.is_rolled:
             await self._appender.roll(message, enqueued_ms=unit.written_at_ms)
-        elif key in keys:
+        elif key in keys and deletes(keys[key], message):
             unused.discard(key)
             self.deleted += 1
         else:
@@ -312,12 +314,14 @@ class Engine:
             "the list of a second is broken in the timer log", second=self._waiting.read_second, position=position
         )
 
-    async def _deletion_keys(self, positions: list[int]) -> set[str]:
-        keys: set[str] = set()
+    async def _deletion_keys(self, positions: list[int]) -> Mapping[str, int]:
+        """Return the keys that deletions name, and the order of the last deletion with each of them."""
+        keys: dict[str, int] = {}
         for count, unit in enumerate(self._units(positions), 1):
             message = await self._message(unit)
             if message is not None and not self._appender.drops(message):
-                keys.add(message.properties.get(PropertyName.TIMER_DEL_UNIQKEY, ""))
+                key = message.properties.get(PropertyName.TIMER_DEL_UNIQKEY, "")
+                keys[key] = max(keys.get(key, 0), deletion_order(message))
             if count % _SLICE_MESSAGES == 0:
                 await _rest(self._turns, 0.5)
         return keys
@@ -394,7 +398,3 @@ async def _rest(turns: Turns, share: float = 1.0) -> None:
     """End a slice of work."""
     async with turns:
         turns.spend(share)
-
-
-def _is_deletion(message: StoredMessage) -> bool:
-    return PropertyName.TIMER_DEL_UNIQKEY in message.properties

@@ -10,9 +10,11 @@ messages (pure), appending.py appends them, processor.py answers requests.
 """
 
 from collections.abc import Mapping
+from functools import partial
 
 from gantry.storeformat.timerfiles import SECOND_MS, TIMER_METRICS_FILE, WHEEL_SLOTS
 from services.broker.assembly import Broker
+from services.broker.duplicates.freeing import free_recalled
 from services.broker.metrics import Figure
 from services.broker.settings import BrokerSettings
 from services.broker.timer.appending import Appender
@@ -124,6 +126,7 @@ def build(broker: Broker, *, slots: int = WHEEL_SLOTS) -> TimerProcessor:
         run_in_thread=broker.persistence.run_in_thread,
         window_ms=window_ms(settings),
         save_ms=settings.timer_flush_interval_ms,
+        on_deletion=partial(free_recalled, broker.windows),
     )
     hook = TimerHook(settings, broker_name=broker.identity.name, waiting=waiting, clock=clock, rng=broker.rng)
     figures = _Figures(broker, engine, appender, waiting)
@@ -150,6 +153,7 @@ def build(broker: Broker, *, slots: int = WHEEL_SLOTS) -> TimerProcessor:
         live_settings=core.live_settings,
         store=store,
         waiters=core.waiters,
+        windows=broker.windows,
         clock=clock,
     )
 

@@ -25,6 +25,7 @@ from gantry.runtime.clock import Clock
 from gantry.runtime.errors import describe_os_error
 from gantry.storeformat.timerfiles import SECOND_MS, encode_timer_check
 from services.broker.coldreader import ColdReadsBusyError
+from services.broker.duplicates.window import DuplicateWindows
 from services.broker.durabilitywaiters import DurabilityWaiters, NotDurableError, Outcome
 from services.broker.identity import BrokerIdentity
 from services.broker.newmessage import NewMessage, SendHook
@@ -41,6 +42,7 @@ from services.broker.timer.waiting import Waiting
 
 _RECALL_TAG: Final = "_RECALL_TAG_"
 _BODY: Final = b"0"
+_READ_WAIT_S: Final = 1.0
 
 
 class TimerProcessor:
@@ -59,6 +61,7 @@ class TimerProcessor:
         live_settings: LiveSettings,
         store: MessageStore,
         waiters: DurabilityWaiters,
+        windows: DuplicateWindows,
         clock: Clock,
     ) -> None:
         self._is_recall_enabled = settings.recall_message_enable
@@ -72,6 +75,7 @@ class TimerProcessor:
         self._live_settings = live_settings
         self._store = store
         self._waiters = waiters
+        self._windows = windows
         self._clock = clock
 
     def handlers(self) -> Mapping[int, Handler]:
@@ -105,7 +109,10 @@ class TimerProcessor:
         except RefusalError:
             raise self._refusal(ResponseCode.SYSTEM_ERROR, "execute error") from None
         try:
-            await self._waiters.append(lambda: message.put_into(self._store))
+            stored = await self._waiters.append(lambda: message.put_into(self._store))
+            if self._windows.find(handle.topic) is not None:
+                # Then the recall is certain, and its key is free when the answer arrives.
+                await self._waiting.reads.wait(stored.queue_offset, _READ_WAIT_S)
         except NotDurableError as error:
             # Stored, but less safely: RocketMQ replies with success, too.
             if error.outcome not in (Outcome.FLUSH_TIMEOUT, Outcome.REPLICATION_TIMEOUT):

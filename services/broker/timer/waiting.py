@@ -37,6 +37,7 @@ from gantry.storeformat.timerfiles import (
     TimerUnit,
 )
 from services.broker.timer.checkfile import CheckFile
+from services.broker.timer.readwaits import ReadWaits
 from services.broker.timer.unitlog import UnitLog
 from services.broker.timer.wheel import Wheel
 
@@ -69,6 +70,7 @@ class Waiting:
         queue_offset: The offset of the next message in the queue of the timer topic.
         count: The number of waiting messages, less the deletions that wait.
         is_changed: Whether something has changed since the last check point.
+        reads: Waits until a message of the queue is read.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Waiting:
         self.queue_offset = 0
         self.count = 0
         self.is_changed = False
+        self.reads = ReadWaits(lambda: self.queue_offset)
         self._has_files = False
 
     def prepare(self) -> None:
@@ -181,6 +184,7 @@ class Waiting:
         if queue_offset != self.queue_offset:
             self.queue_offset = queue_offset
             self.is_changed = True
+            self.reads.wake()
 
     def end_second(self) -> None:
         """Go on to the next second: all messages of this one are durable in their topics."""

@@ -34,6 +34,7 @@ from gantry.model.record import decode_record
 from gantry.model.topic import Perm, TopicConfig
 from gantry.runtime.clock import Clock
 from gantry.runtime.telemetry import logger
+from gantry.storeformat.opmessages import decode_op
 from services.broker.coldreader import ColdReader
 from services.broker.durabilitywaiters import DurabilityWaiters, Outcome
 from services.broker.newmessage import NewMessage
@@ -51,7 +52,7 @@ from services.broker.transaction.judgement import (
     judge,
     limits_at,
 )
-from services.broker.transaction.messages import QUEUE_ID, copied, decode_op, transaction_key
+from services.broker.transaction.messages import QUEUE_ID, copied, transaction_key
 from services.broker.transaction.openhalves import OpenHalves
 from services.broker.transaction.opwriter import OpWriter
 from services.broker.turns import Turns

@@ -25,6 +25,8 @@ from gantry.remoting.headers.transaction import EndTransactionHeader
 from gantry.remoting.replies import success_frame
 from gantry.runtime.clock import Clock
 from gantry.runtime.telemetry import logger
+from services.broker.duplicates.keytable import HALF_SECOND
+from services.broker.duplicates.window import DuplicateWindows
 from services.broker.durabilitywaiters import DurabilityWaiters, Outcome
 from services.broker.newmessage import SendHook
 from services.broker.refusal import RefusalError
@@ -94,6 +96,7 @@ class Decisions:
         special_properties: Names of the properties for which a committed message passes the hooks.
         clock: Wall clock, for the immunity time.
         live_settings: Limits.
+        windows: The duplicate windows, in which a rollback frees the key of its message.
     """
 
     def __init__(
@@ -109,6 +112,7 @@ class Decisions:
         special_properties: AbstractSet[str],
         clock: Clock,
         live_settings: LiveSettings,
+        windows: DuplicateWindows,
     ) -> None:
         self.counts = DecisionCounts()
         self._store = store
@@ -116,6 +120,7 @@ class Decisions:
         self._topics = topics
         self._hooks = hooks
         self._special = special_properties
+        self._windows = windows
         self._decided = decided
         self._ops = ops
         self._halves = halves
@@ -165,7 +170,16 @@ class Decisions:
         else:
             self.counts.rolled_back += 1
             self._halves.ended(key, ROLLBACK)
-            self._ops.add(offsets, None if request.is_one_way else partial(_reply, channel=channel, request=request))
+            done = partial(self._rolled_back, half, channel, request)
+            self._ops.add(offsets, done, is_urgent=not request.is_one_way)
+
+    def _rolled_back(self, half: FoundHalf, channel: Channel, request: RemotingCommand, outcome: Outcome) -> None:
+        """Free the key of a message that is never delivered, and reply."""
+        if outcome is _DURABLE or outcome is _REPLICATION_TIMEOUT:
+            window = None if half.queue is None else self._windows.find(half.queue[0])
+            if window is not None:
+                window.free(half.key[0], half.physical_offset, HALF_SECOND)
+        _reply(outcome, channel=channel, request=request)
 
     def _check(self, header: EndTransactionHeader, half: FoundHalf | None) -> None:
         """Refuse a decision that does not fit its half message. The order of the checks is RocketMQ's."""

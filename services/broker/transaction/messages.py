@@ -18,18 +18,16 @@ from gantry.model.names import TOPIC_LENGTH_MAX, TRANS_HALF_TOPIC, TRANS_OP_HALF
 from gantry.model.propertyname import PropertyName
 from gantry.model.record import encode_record
 from gantry.runtime.digits import parse_digits
+from gantry.storeformat.opmessages import OP_TAG, encode_op_body
 from services.broker.newmessage import NewMessage, QuickPlace, QuickStored
 
 CHECK_GROUP: Final = "CID_RMQ_SYS_TRANS"
 """The group whose committed offsets on half and op topic are the progress of the check."""
 QUEUE_ID: Final = 0
 """Half and op topic have one queue."""
-OP_TAG: Final = "d"
-_SEPARATOR = ","
 _CHARS_MAX = 4096
 _GROUP = f"\x02{PropertyName.PGROUP}\x01"
 _INT32_MAX = 2**31 - 1
-_INT64_MAX = 2**63 - 1
 
 TransactionKey = tuple[str, int, Address, int]
 """Identifies a transaction: all copies of its half message have the same unique key, born time, born host and body.
@@ -108,24 +106,11 @@ def op_message(half_offsets: Iterable[int], *, store_host: bytes, now_ms: int) -
     return NewMessage(
         TRANS_OP_HALF_TOPIC,
         QUEUE_ID,
-        "".join([f"{offset}{_SEPARATOR}" for offset in half_offsets]).encode(),
+        encode_op_body(half_offsets),
         {PropertyName.WAIT: "true", PropertyName.TAGS: OP_TAG},
         born_at_ms=now_ms,
         born_host=store_host,
     )
-
-
-def op_offset_size(half_offset: int) -> int:
-    """Return the number of bytes that an offset takes in an op message."""
-    return len(str(half_offset)) + len(_SEPARATOR)
-
-
-def decode_op(message: StoredMessage) -> list[int]:
-    """Return the queue offsets in an op message. Anything else in its body is ignored, as in RocketMQ."""
-    if message.tag != OP_TAG:
-        return []
-    parts = message.body.decode("utf-8", "replace").split(_SEPARATOR)
-    return [offset for part in parts if (offset := parse_digits(part, _INT64_MAX)) is not None]
 
 
 def check_record(half: StoredMessage, copy: NewMessage, *, queue_offset: int, physical_offset: int) -> bytes:

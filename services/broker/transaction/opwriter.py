@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterable
 
 from gantry.runtime.clock import Clock
 from gantry.runtime.telemetry import logger
+from gantry.storeformat.opmessages import op_offset_size
 from services.broker.durabilitywaiters import DurabilityWaiters, Outcome
 from services.broker.settings import LiveSettings
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import PutStatus
 from services.broker.transaction.decided import DecidedOffsets
-from services.broker.transaction.messages import op_message, op_offset_size
+from services.broker.transaction.messages import op_message
 
 log = logger("broker.transaction")
 
@@ -63,12 +64,13 @@ class OpWriter:
         self._timer: asyncio.TimerHandle | None = None
         self._flush_soon = False
 
-    def add(self, half_offsets: Iterable[int], done: Done | None = None) -> None:
+    def add(self, half_offsets: Iterable[int], done: Done | None = None, *, is_urgent: bool = True) -> None:
         """Add half messages that need no further attention.
 
         Args:
             half_offsets: Their queue offsets.
-            done: Callback with the outcome of the op message. With it, the batch is written in this turn of the loop.
+            done: Callback with the outcome of the op message.
+            is_urgent: Whether the batch is written in this turn of the loop if there is a callback.
         """
         for half_offset in half_offsets:
             self.pending.add(half_offset)
@@ -77,7 +79,7 @@ class OpWriter:
                 self._batch_bytes += op_offset_size(half_offset)
         if done is not None:
             self._batch_done.append(done)
-            if not self._flush_soon:
+            if is_urgent and not self._flush_soon:
                 self._flush_soon = True
                 asyncio.get_running_loop().call_soon(self.flush)
         if self._batch_bytes > self._live_settings.current.transaction_op_msg_max_size:

@@ -103,6 +103,7 @@ class TransactionProcessor:
             special_properties=broker.special_properties,
             clock=broker.clock,
             live_settings=core.live_settings,
+            windows=broker.windows,
         )
         self._check = Check(
             self._decided,

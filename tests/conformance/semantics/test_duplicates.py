@@ -25,6 +25,7 @@ WINDOW_MS = 60_000
 KEY = "7F0000010001AAAABBBB000000010000"
 SYNC: dict[str, Any] = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
 SEEDS = range(20)
+HALF = {"TRAN_MSG": "true", "PGROUP": "P"}
 
 
 async def make_topic(unit: BrokerUnit, topic: str = "T", window_ms: int | None = WINDOW_MS) -> RemotingCommand:
@@ -205,7 +206,7 @@ class TestWaitingMessages:
         for _ in range(2):
             assert (await unit.ask(RequestCode.END_TRANSACTION, header)).code == ResponseCode.SUCCESS
         assert (len(stored(unit, TRANS_HALF_TOPIC)), len(stored(unit))) == (1, 1)
-        assert place(await unit.send(properties={"UNIQ_KEY": KEY})) == place(first)
+        assert place(await unit.send(properties=properties, sys_flag=TRANSACTION_PREPARED)) == place(first)
 
 
 class TestSetting:
@@ -251,11 +252,11 @@ class TestSetting:
 
 
 async def fill(unit: BrokerUnit) -> dict[str, tuple[str, str, str]]:
-    """Send messages of each kind; return their places by key."""
-    kinds: list[dict[str, str]] = [{}, {"DELAY": "2"}, {"TIMER_DELAY_MS": "9000"}, {"TRAN_MSG": "true", "PGROUP": "P"}]
+    """Send messages of each kind; return their places by key. The keys of transactions begin with `t`."""
+    kinds: list[dict[str, str]] = [{}, {"DELAY": "2"}, {"TIMER_DELAY_MS": "9000"}, HALF]
     places = {}
     for at in range(24):
-        key = f"{at:032X}"
+        key = f"t{at}" if at % 4 == 3 else f"{at:032X}"
         flag = TRANSACTION_PREPARED if at % 4 == 3 else 0
         answer = await unit.send(properties={"UNIQ_KEY": key, **kinds[at % 4]}, queue_id=at % 3, sys_flag=flag)
         places[key] = place(answer)
@@ -266,7 +267,8 @@ async def fill(unit: BrokerUnit) -> dict[str, tuple[str, str, str]]:
 
 async def check_known(unit: BrokerUnit, places: dict[str, tuple[str, str, str]]) -> None:
     for key, expected in places.items():
-        answer = await unit.send(properties={"UNIQ_KEY": key})
+        kind, flag = (HALF, TRANSACTION_PREPARED) if key[0] == "t" else ({}, 0)
+        answer = await unit.send(properties={"UNIQ_KEY": key, **kind}, sys_flag=flag)
         assert (place(answer), is_replayed(answer)) == (expected, True), key
 
 

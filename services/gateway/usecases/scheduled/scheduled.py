@@ -171,7 +171,9 @@ class ScheduledMessages:
             if delay_ms is None
             else (PropertyName.TIMER_DELAY_MS, delay_ms)
         )
-        message = Message(topic, one.message.body, {**properties, name: str(value)}, record.flag)
+        # Otherwise, a duplicate window would take the new message for the old one, and the recall would lose both.
+        replaced = {PropertyName.REPLACES_SECOND: str((named.at_ms - 1) // SECOND_MS)}
+        message = Message(topic, one.message.body, {**properties, **replaced, name: str(value)}, record.flag)
         queue = MessageQueue(topic, named.broker_name, record.queue_id)
         sent = await self._producer.send(message, queue=queue)
         await self._recall(named, handle)

@@ -26,6 +26,8 @@ FREE_MESSAGES_MAX: Final = 250
 A broker stores a request in one step; this many messages take it 2 or 3 ms.
 """
 
+_FAULTS_OF_ONE: Final = frozenset({ResponseCode.MESSAGE_ILLEGAL, ResponseCode.GANTRY_KEY_IN_USE})
+
 
 class BatchCall:
     """The state of one batch.
@@ -130,7 +132,7 @@ def placed_error(error: Exception, item: Item, index: int) -> Exception:
 def is_one_message_at_fault(error: ClientError) -> bool:
     """Return whether a broker refused a whole request because of one of its messages."""
     cause = error.cause if isinstance(error, SendError) else error
-    return isinstance(cause, BrokerError) and cause.code == ResponseCode.MESSAGE_ILLEGAL
+    return isinstance(cause, BrokerError) and cause.code in _FAULTS_OF_ONE
 
 
 def held_back(queue: MessageQueue) -> ProblemError:

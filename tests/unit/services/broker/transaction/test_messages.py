@@ -6,7 +6,8 @@ import pytest
 
 from gantry.model.address import Address, pack_host
 from gantry.model.message import CrcState, StoredMessage
-from services.broker.transaction.messages import decode_op, op_message, op_offset_size, real_queue
+from gantry.storeformat.opmessages import decode_op, op_offset_size
+from services.broker.transaction.messages import op_message, real_queue
 
 HOST = Address("10.0.0.5", 10911)
 
