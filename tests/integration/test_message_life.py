@@ -221,6 +221,15 @@ def test_an_unknown_message_is_not_found(http: httpx.Client) -> None:
         assert (answer.status_code, answer.json()["type"].rsplit("/", 1)[1]) == (404, "unknown-message"), path
 
 
+def test_the_answer_about_an_unknown_id_says_what_was_looked_for(http: httpx.Client) -> None:
+    unknown = "7F000001612CC0BFEF358D0F91790000"
+    for path in (f"/v1/messages/{unknown}/trace", f"/v1/messages/{unknown}"):
+        for params in ({"topic": "UNKNOWN"}, {"topic": "LIFE"}, {}):
+            problem = http.get(path, params=params)
+            assert problem.status_code == 404
+            assert " port " not in problem.json()["detail"]
+
+
 def test_a_broker_that_does_not_answer_is_named(stack: Stack, http: httpx.Client) -> None:
     make_topic(http, "ALONE")
     sent = send(http, "ALONE")

@@ -161,8 +161,10 @@ class Call(Request):
                 JSON. Also those of `read_body`.
             InvalidValueError: The JSON does not have the form that `decoder` expects.
         """
-        self.require_json()
         length = self.header_values.get(b"content-length")
+        is_sent = length != b"0" and (length is not None or b"transfer-encoding" in self.header_values)
+        if is_sent:  # An empty body needs no content type: it is refused because it is missing.
+            self.require_json()
         if length is not None and int(length) > bytes_max:
             raise _too_large(int(length), bytes_max)
         return _decoded(await self.read_body(), decoder, bytes_max)

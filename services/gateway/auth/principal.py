@@ -11,8 +11,9 @@ first position of a piece leaves the most room for the next ones. A regular expr
 from collections.abc import Iterable
 from typing import Final
 
+from gantry.model.names import is_system_topic
 from services.gateway.auth.roles import Role, rights_of
-from services.gateway.errors import FORBIDDEN, UNAUTHENTICATED, ProblemError
+from services.gateway.errors import FORBIDDEN, UNAUTHENTICATED, ProblemError, reserved_name
 from services.gateway.schemas.rights import KeyLimits, Rights
 
 # A key with `*` that sends to ever new names must not grow the cache without limit; beyond this, results are computed
@@ -139,12 +140,12 @@ class Principal:
         return self._publish.matches(topic)
 
     def may_read(self, topic: str) -> bool:
-        """Return whether the key may read the topic's messages."""
-        return self._topics.matches(topic)
+        """Return whether the key may read the topic's messages. Only admins read system topics."""
+        return self._topics.matches(topic) and (self.rights.admin or not is_system_topic(topic))
 
     def may_consume(self, topic: str, group: str) -> bool:
-        """Return whether the key may consume the topic with the group."""
-        return self._topics.matches(topic) and self._groups.matches(group)
+        """Return whether the key may consume the topic with the group. Nobody consumes system topics."""
+        return self._topics.matches(topic) and self._groups.matches(group) and not is_system_topic(topic)
 
     def may_see_topic(self, topic: str) -> bool:
         """Return whether the key may read the topic's configuration and offsets."""
@@ -182,11 +183,13 @@ class Principal:
 
     def require_read(self, topic: str) -> None:
         """Raise ProblemError (403) unless the key may read the topic's messages."""
-        if not self._topics.matches(topic):
+        if not self.may_read(topic):
             self.require(False, "consume", f"topic {topic}")
 
     def require_consume(self, topic: str, group: str) -> None:
         """Raise ProblemError (403) unless the key may consume the topic with the group."""
+        if self.rights.admin and is_system_topic(topic):
+            raise reserved_name("topic", topic)
         if not self.may_consume(topic, group):
             self.require(False, "consume", f"topic {topic} for group {group}")
 

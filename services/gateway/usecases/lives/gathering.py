@@ -32,7 +32,7 @@ from services.gateway.usecases.lives.facts import ClientTrace, Copy, Facts, Life
 from services.gateway.usecases.lives.groupfacts import GroupReader
 from services.gateway.usecases.lives.life import tell
 from services.gateway.usecases.lives.missing import Missing
-from services.gateway.usecases.reading.lookup import SAME_KEY_MAX, Lookup
+from services.gateway.usecases.reading.lookup import SAME_KEY_MAX, Lookup, no_stored_id
 from services.gateway.usecases.reading.read import READER_GROUP, Caller
 
 GROUPS_MAX: Final = 50
@@ -74,8 +74,8 @@ class Lives:
             failed = missing.problem
         try:
             record, broker = await self._lookup.by_stored_id(wanted_id)
-        except InvalidIdError as error:
-            raise failed or _unknown(wanted_id, f"; as a stored id it {error.reason}") from None
+        except InvalidIdError:
+            raise failed or _unknown(wanted_id, no_stored_id(topic)) from None
         except ProblemError as error:
             raise (failed if failed is not None and error.kind is UNKNOWN_MESSAGE else error) from None
         own_topic = topic_of(record)

@@ -99,8 +99,8 @@ class Lookup:
             unasked = None if asked.is_complete else asked.problem()
         try:
             return await self.by_stored_id(message_id)
-        except InvalidIdError as error:
-            raise unasked or _unknown(message_id, f"; as a stored id it {error.reason}") from None
+        except InvalidIdError:
+            raise unasked or _unknown(message_id, no_stored_id(topic)) from None
         except ProblemError as error:
             if unasked is not None and error.kind is UNKNOWN_MESSAGE:
                 raise unasked from None
@@ -274,6 +274,13 @@ def _messages(asked: BrokerAnswers[list[StoredMessage]]) -> Iterable[tuple[Store
     for broker, messages in asked.answers.items():
         for message in messages:
             yield message, broker
+
+
+def no_stored_id(topic: str | None) -> str:
+    """Return the end of a problem's detail about an id that is no stored id and, in the topic, no message id."""
+    if topic is not None:
+        return f" in topic {topic}"
+    return ": it is not a stored id; a message id needs the parameter `topic`"
 
 
 def _unknown(message_id: str, why: str = "") -> ProblemError:

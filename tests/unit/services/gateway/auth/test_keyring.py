@@ -165,6 +165,23 @@ def test_consuming_needs_topic_and_group():
         principal.require_admin()
 
 
+@pytest.mark.parametrize(
+    "topic", ["RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "RMQ_SYS_TRACE_TOPIC"]
+)
+def test_system_topics_are_read_by_admins_only_and_consumed_by_nobody(topic):
+    for name in ("*", topic):
+        principal = Principal("key-1", "n", Rights(consume=ConsumeRights(topics=(name,), groups=("*",))))
+        for require in (principal.require_read, lambda one, by=principal: by.require_consume(one, "G")):
+            with pytest.raises(ProblemError) as refused:
+                require(topic)
+            assert refused.value.status == 403
+        assert not principal.may_read(topic)
+    admin = Principal("key-2", "n", ALL_RIGHTS)
+    admin.require_read(topic)
+    with pytest.raises(ProblemError, match="belongs to the system"):
+        admin.require_consume(topic, "G")
+
+
 def some_tickets() -> Quota:
     return Quota("tickets", KEY, each_max=10, total_max=10)
 
