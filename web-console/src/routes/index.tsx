@@ -20,7 +20,10 @@ function page<Path extends string, Name extends string>(
   return createRoute({ getParentRoute: () => root, path, component: lazyRouteComponent(load, name) });
 }
 
-const pages = [page("/", "OverviewPage", () => import("@/features/overview/overview-page"))];
+const pages = [
+  page("/", "OverviewPage", () => import("@/features/overview/overview-page")),
+  page("/jobs", "JobsPage", () => import("@/features/jobs/jobs-page")),
+];
 
 export const router = createRouter({
   routeTree: root.addChildren(pages),

@@ -1,4 +1,4 @@
-import { IconGauge, type Icon } from "@tabler/icons-react";
+import { IconGauge, IconListCheck, type Icon } from "@tabler/icons-react";
 import type { OperationName } from "@/api/operations";
 import { isAllowed, type Role } from "@/models/roles";
 import { useCaller, useOperations } from "./session";
@@ -14,7 +14,10 @@ export interface NavItem {
 }
 
 /** The pages of the navigation, one line each, in its order. */
-const PAGES: NavItem[] = [{ to: "/", feature: "overview", icon: IconGauge, needs: ["GET /v1/cluster"] }];
+const PAGES: NavItem[] = [
+  { to: "/", feature: "overview", icon: IconGauge, needs: ["GET /v1/cluster"] },
+  { to: "/jobs", feature: "jobs", icon: IconListCheck, needs: ["GET /v1/jobs"] },
+];
 
 /** Returns the pages that this gateway has and that the caller may read. */
 export function usePages(): NavItem[] {
