@@ -144,7 +144,7 @@ class Principal:
         return self._topics.matches(topic) and (self.rights.admin or not is_system_topic(topic))
 
     def may_consume(self, topic: str, group: str) -> bool:
-        """Return whether the key may consume the topic with the group. Nobody consumes system topics."""
+        """Return whether the key may consume the topic with the group. System topics have no consumers."""
         return self._topics.matches(topic) and self._groups.matches(group) and not is_system_topic(topic)
 
     def may_see_topic(self, topic: str) -> bool:
