@@ -170,6 +170,7 @@ class Prefetch:
                 next_offset=found.next_offset,
             )
             self._held.restart(held, max(0, found.next_offset))
+            self.room_made(held)
         else:
             messages, next_offset = self._read(held, found)
             self._held.add(held, messages, next_offset, now_ms=self._engine.clock.monotonic_ms())

@@ -279,6 +279,7 @@ class PushConsumer:
             for held in going:
                 self._prefetch.stop(held)
                 self._held.drop(held)
+                self._prefetch.room_made(held)
         self._wake.set()
 
     async def _give_up(self, going: Collection[HeldQueue]) -> None:
@@ -301,6 +302,7 @@ class PushConsumer:
         if held is not None:
             self._held.restart(held, offset)
             self._prefetch.restart(held)
+            self._prefetch.room_made(held)
 
 
 def _subscriptions(

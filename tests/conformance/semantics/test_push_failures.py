@@ -226,3 +226,21 @@ async def test_a_damaged_record_is_skipped_and_the_others_come(unit, engine, whe
         await asyncio.sleep(6)
         assert seen == [b"one", b"three"]
         assert await committed(unit) == 3
+
+
+async def test_the_memory_of_a_queue_that_leaves_is_free_for_the_others(unit, engine):
+    async def listen(message: StoredMessage) -> None:
+        await asyncio.sleep(3_600)
+
+    for number in range(40):
+        await unit.send(queue_id=number // 20)
+    options = {"is_orderly": True, "close_timeout_ms": 0, "revoke_timeout_ms": 0}
+    limits = HoldLimits(messages_max=12)
+    async with push(engine, listen, limits=limits, client_id="last", **options) as consumer:
+        await asyncio.sleep(1)
+        assert consumer.held_messages == 13
+        async with engine_on(unit, seed=8) as other, push(other, listen, client_id="first", **options) as first:
+            await asyncio.sleep(5)
+            (moved,) = [queue.queue_id for queue in first.held if queue.topic == "T"]
+            assert moved == 0
+            assert consumer.held_messages == 12, "of the queue that is left, which held one message or twelve before"
