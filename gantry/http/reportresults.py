@@ -112,7 +112,7 @@ class LagRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BacklogRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A group's backlog on a topic in one bucket of a section: `age`, `key`, `queue`, `size` or `tag`.
+    """A group's backlog on a topic in one bucket of a section: `age`, `filter` (one that was not applied), `key`, `queue`, `size` or `tag`.
 
     Bounds are seconds of an age or bytes of a size, else None. `bytes` is the size of the bodies; None if no body was
     read.

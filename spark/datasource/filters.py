@@ -47,6 +47,13 @@ class GroupFilter:
             return cls(expression)
         return cls(expression, tuple(sorted(subscription.code_set)), subscription.tags_set)
 
+    @property
+    def units_error(self) -> str | None:
+        """The reason why ConsumeQueue units can't show which messages pass; None if they can."""
+        if self.sql is not None:
+            return f"an SQL92 filter can't be applied to ConsumeQueue units: {self.sql}"
+        return self.error
+
     def passes(self, tags_code: int) -> bool:
         """Return whether the message of a unit with this tags code passes."""
         return self.codes is None or tags_code in self.codes

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 
 def _column(name: str, kind: DataType, *, nullable: bool = False) -> StructField:
@@ -63,6 +63,7 @@ BACKLOG: Final = StructType(
         _column("is_wanted", BooleanType(), nullable=True),
         _column("wanted_tags", ArrayType(StringType(), containsNull=False), nullable=True),
         _column("read_at", TimestampType(), nullable=True),
+        _column("filter_error", StringType(), nullable=True),
     ]
 )
 """One row for each ConsumeQueue unit that a group has not consumed, whether or not the group's filter accepts it.
@@ -70,7 +71,8 @@ BACKLOG: Final = StructType(
 The columns of a unit that stands for no message are null. `stored_at` is also null if the record can't be read.
 `is_wanted` says whether the group's filter accepts the unit. `wanted_tags` has the tags that the filter accepts; it is
 null if the filter accepts all units, is not a filter by tags, or is unknown. `read_at` is the time at which the broker
-reported the end of the queue, by the reader's clock.
+reported the end of the queue, by the reader's clock. `filter_error` says which filter of the group units can't decide,
+and why; then `is_wanted` is true for all of them.
 """
 
 MESSAGES: Final = StructType(

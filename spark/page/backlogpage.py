@@ -161,6 +161,10 @@ def _backlog(renderer: ChartRenderer, item: Backlog, anchor: str) -> Html:
         "section",
         el("h3", el("bdi", item.group), el("span", el("bdi", item.topic), class_="topicname")),
         el("p", total, octets),
+        [
+            el("p", f"All messages are counted: {bucket.name}.", class_="note")
+            for bucket in item.sections.get("filter", ())
+        ],
         el("div", figures, class_="figures three"),
         class_="group",
         id=anchor,

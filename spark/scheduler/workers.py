@@ -20,6 +20,7 @@ from gantry.cli.stack.processes import (
     family,
     is_alive,
     is_group_alive,
+    is_running,
     kill_all,
     signal_all,
     signal_group,
@@ -65,8 +66,11 @@ class Worker:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the worker can get a request: it is alive and has not closed its socket."""
-        return self._process.returncode is None and not self._answers.at_eof()
+        """Whether the worker can get a request: it is alive and has not closed its socket.
+
+        The kernel is asked, because the event loop learns later that a process was killed.
+        """
+        return self._process.returncode is None and not self._answers.at_eof() and is_running(self.pid)
 
     async def do(self, job: str, arguments: Sequence[str], log: Path) -> int | None:
         """Let the worker execute a run.

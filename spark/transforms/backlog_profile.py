@@ -4,6 +4,9 @@ The backlog of a group is all messages that the group has not consumed and that 
 counted once in each of the sections `age`, `tag`, `size` and `queue`, and in the section `key` once for each of its
 keys. So each section except `key` adds up to the backlog. Unknown properties are counted in the bucket UNKNOWN: the age
 of a message that can't be read, and the tag and the size of a message that was removed before it was read.
+
+If units can't show which messages the filter accepts, all messages are counted. The section `filter` then names the
+filter.
 """
 
 from datetime import datetime
@@ -16,6 +19,7 @@ AGE: Final = "age"
 TAG: Final = "tag"
 KEY: Final = "key"
 SIZE: Final = "size"
+FILTER: Final = "filter"
 QUEUE: Final = "queue"
 
 UNKNOWN: Final = "(unknown)"
@@ -53,7 +57,7 @@ def backlog_extent(backlog: DataFrame, *, as_of: datetime) -> DataFrame:
 
     Returns:
         group, topic, broker, queue_id, age (int?: an index in AGE_BOUNDS_S; null if unknown), units, first_offset,
-        last_offset (long), first_stored_at, read_at (timestamp?), wanted_tags. It has few rows, even if the backlog is
+        last_offset (long), first_stored_at, read_at (timestamp?), wanted_tags, filter_error. It has few rows, even if the backlog is
         large. Persist it, because `backlog_profile` reads it twice.
 
     Raises:
@@ -67,6 +71,7 @@ def backlog_extent(backlog: DataFrame, *, as_of: datetime) -> DataFrame:
         fn.min("stored_at").alias("first_stored_at"),
         fn.max("read_at").alias("read_at"),
         fn.first("wanted_tags").alias("wanted_tags"),
+        fn.first("filter_error").alias("filter_error"),
     )
 
 
@@ -91,6 +96,7 @@ def backlog_profile(extent: DataFrame, messages: DataFrame | None = None, *, as_
         - `key`: the KEYS_MAX most frequent keys, by name if they are equally frequent.
         - `size`: "0" for an empty body, else powers of two such as "1024-2047".
         - `queue`: broker/queue id.
+        - `filter`: the filter that was not applied to the messages of the bucket, and why.
 
     Raises:
         ValueError: `as_of` has no time zone.
@@ -103,6 +109,9 @@ def backlog_profile(extent: DataFrame, messages: DataFrame | None = None, *, as_
     if messages is not None:
         counted += [_entry(TAG, fn.lit(UNKNOWN), units, nothing), _entry(SIZE, fn.lit(UNKNOWN), units, nothing)]
     entries = extent.select("group", "topic", fn.inline(fn.array(*counted)))
+    unfiltered = extent.where(fn.col("filter_error").isNotNull())
+    named = fn.array(_entry(FILTER, fn.col("filter_error"), units, nothing))
+    entries = entries.unionByName(unfiltered.select("group", "topic", fn.inline(named)))
     if messages is not None:
         cells = _without_rare_keys(_cells(_of_groups(extent, messages, as_of)))
         count, size = fn.col("messages"), fn.col("bytes")

@@ -94,8 +94,9 @@ def next_step() -> Column:
                 "Look for the consumers' errors and fix what fails: after its last try a message goes to the dead letters."
             ),
             verdicts.HOT_QUEUE: quoted(
-                "Look at what the producers choose the queue by: one key has most of the messages. More consumers don't "
-                "help, since one queue has one consumer."
+                "Find out why producers send most messages to this queue: often many messages have the same key, or the "
+                "producer names the queue or sends large batches, each to one queue. More consumers don't help, since one "
+                "queue has one consumer."
             ),
             verdicts.OVER_OBJECTIVE: choose(("unknown_queues > 0", _SOLVE), otherwise=_speed_up()),
             verdicts.LAGGING: _speed_up(),

@@ -174,8 +174,8 @@ def _flags(queues: DataFrame, settings: LagSettings) -> DataFrame:
         & (fn.col("lag_seconds") >= settings.stall_min_s)
         & (fn.col("stood_s") >= settings.stall_min_s)
     )
-    # Clients that consume over HTTP are not connected. But a group whose clients were connected, and are not, has
-    # stopped.
+    # A group that pulls over HTTP has no client between its pulls. But a group whose last clients were connected, and are
+    # not, has stopped. `ever_seen` says which of the two it is.
     is_moving = _is_true(fn.col("topic_advanced_s") <= settings.moving_s) & ~_is_true(fn.col("ever_seen"))
     unserved = (has_head | fn.col("never_committed")) & (fn.col("clients") == 0) & ~is_moving
     rewound = has_head & (fn.col("back_messages") > 0) & (fn.col("committed_offset") < fn.col("back_from"))

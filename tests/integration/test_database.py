@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import text
 
+from gantry.model.group import parse_tag_expression, sql_subscription
 from gantry.runtime.clock import SystemClock
 from services.gateway.db import migrate
 from services.gateway.db.engine import Database
@@ -26,6 +27,8 @@ from services.gateway.db.repositories import (
     TopicRepository,
 )
 from services.gateway.db.subscriptions import CLIENTS_NAMED_MAX, Sighting, SubscriptionRepository
+from services.gateway.usecases.metadata import Metadata
+from services.gateway.usecases.receiving.pullregister import PullRegister
 from tests.support.postgres import PostgresServer, until_free
 
 ALICE = Actor("k-alice", "req-1")
@@ -245,6 +248,38 @@ async def test_subscriptions_follow_the_brokers(database: Database) -> None:
         await mirror.deactivate_others(["another"])
         assert await mirror.page(topic="T", active=True) == []
         assert len(await mirror.page(topic="T")) == 2
+
+
+async def test_pulls_over_http_are_subscriptions_for_a_minute(database: Database) -> None:
+    pulled = sql_subscription("T", "a > 5")
+    async with database.transaction() as session:
+        mirror = SubscriptionRepository(session)
+        await mirror.mirror("g", [sighting()])
+        await mirror.mirror("g", [])
+        await mirror.note_pulls([("g", pulled)])
+        await mirror.mirror("g", [])
+        filters = [tuple(row) for row in await mirror.filters()]
+        assert filters == [("g", "T", "SQL92", "a > 5", True, True)], "brokers know no such client, but it is there"
+        await session.execute(text("UPDATE subscriptions SET last_seen_at = now() - interval '61 seconds'"))
+        await mirror.mirror("g", [])
+        assert await mirror.page(group="g", active=True) == []
+        await mirror.note_pulls([("g", parse_tag_expression("T", "A"))])
+        assert [tuple(row)[2:5] for row in await mirror.filters()] == [("TAG", "A", True)]
+
+
+async def test_noted_pulls_are_written_in_parts_and_again_after_a_failure(database: Database) -> None:
+    register = PullRegister(Metadata(database), interval_ms=1_000)
+    for number in range(450):
+        register.note("g", parse_tag_expression(f"T{number}", "*"))
+    register.note("g", parse_tag_expression("T7", "A"))
+    register._metadata = Metadata(None)
+    await register.write()
+    register._metadata = Metadata(database)
+    await register.write()
+    async with database.transaction() as session:
+        found = {row[1]: row[3] for row in await SubscriptionRepository(session).filters()}
+    assert len(found) == 450
+    assert (found["T7"], found["T8"]) == ("A", "*")
 
 
 async def test_old_subscriptions_are_forgotten_except_the_last_of_a_group(database: Database) -> None:

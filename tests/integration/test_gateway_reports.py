@@ -182,7 +182,7 @@ async def test_rights(http):
         ("/v1/reports/unknown/runs", 404, "unknown-report", "'unknown' is not one of backlog_profile"),
         ("/v1/reports/unknown/rows", 404, "not-found", "there is nothing at"),
         (BACKLOG, 404, "unknown-run", "no run of backlog_profile has succeeded yet"),
-        (f"{BACKLOG}?section=colour", 400, "invalid-field", "age, key, queue, size, tag"),
+        (f"{BACKLOG}?section=colour", 400, "invalid-field", "age, filter, key, queue, size, tag"),
         (f"{BACKLOG}?level=topic", 400, "unknown-parameter", "level"),
         (f"{ROWS}?unit=hour", 400, "unknown-parameter", "unit"),
         (f"{THROUGHPUT}?run=latest", 400, "unknown-parameter", "run"),

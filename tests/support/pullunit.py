@@ -99,7 +99,9 @@ class GatewayUnit:
         brokers, metrics = Brokers(engine, clock=clock), GatewayMetrics()
         topics = Presence(TopicKind(engine), Metadata(None), brokers, engine)
         reader = QueueReader(engine, brokers, metrics, clock=clock, topics=topics, is_stopping=lambda: False)
-        self.pulling = Pulling(engine, reader, metrics, KnownKey(), clock=clock, is_stopping=lambda: False)
+        self.pulling = Pulling(
+            engine, reader, metrics, KnownKey(), clock=clock, is_stopping=lambda: False, on_pull=lambda *_: None
+        )
         self.settling = Settling(engine, brokers, GroupKind(engine), KnownKey())
         self._engine = engine
 

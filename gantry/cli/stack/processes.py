@@ -91,6 +91,22 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def is_running(pid: int) -> bool:
+    """Return whether a child of this process runs and will not be killed, as far as the kernel knows. Reap nothing."""
+    try:
+        if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            return False
+    except ChildProcessError:
+        return False
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return True  # There is no /proc here.
+    # A process that was sent SIGKILL still exists until it is scheduled the next time.
+    pending = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith(("SigPnd:", "ShdPnd:"))]
+    return not any(mask >> (signal.SIGKILL - 1) & 1 for mask in pending)
+
+
 def processes_in(folder: Path, *, program: str) -> list[int]:
     """Return the pids of a program's processes whose working folder is `folder`. Empty without /proc."""
     found = []

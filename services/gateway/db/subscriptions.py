@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from sqlalchemy import Row, delete, exists, func, or_, select, tuple_, update
+from sqlalchemy import Row, and_, delete, exists, func, not_, or_, select, tuple_, update
 from sqlalchemy.dialects.postgresql import distinct_on, insert
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
+from gantry.model.group import SubscriptionData
 from services.gateway.db.models import Subscription, Verdict
 from services.gateway.db.repositories import LIST_LIMIT_MAX
 
@@ -23,6 +24,11 @@ RECENT: Final = timedelta(minutes=1)
 
 Such a client may have made a commit that a sample sees now. It spans several surveys of offsets, and two rounds of the
 mirror.
+"""
+HTTP_PULL: Final = "HTTP_PULL"
+"""Kind of the rows of groups that pull over HTTP. Gateways write these, because brokers know no such client.
+
+`spark/datasource/brokers/metadata.py` reads them.
 """
 # A group of thousands of instances must not make a row of megabytes.
 CLIENTS_NAMED_MAX = 100
@@ -76,8 +82,16 @@ class SubscriptionRepository:
         """Update a group's rows to the instances connected now; an empty list means that none is."""
         verdicts = judge(sightings)
         kept = [await self._upsert(group, seen, verdicts[seen.topic]) for seen in sightings]
-        gone = update(Subscription).where(Subscription.group_name == group, Subscription.active)
+        is_pulling = and_(Subscription.client_kind == HTTP_PULL, Subscription.last_seen_at > func.now() - RECENT)
+        gone = update(Subscription).where(Subscription.group_name == group, Subscription.active, not_(is_pulling))
         await self._session.execute(gone.where(Subscription.id.not_in(kept)).values(active=False))
+
+    async def note_pulls(self, pulls: Iterable[tuple[str, SubscriptionData]]) -> None:
+        """Note that groups have just pulled over HTTP. The rows are active until RECENT has passed."""
+        for group, asked in pulls:
+            kind, expression = asked.expression_type, asked.sub_string
+            seen = Sighting(asked.topic, HTTP_PULL, "CLUSTERING", kind, expression, asked.sub_version, ())
+            await self._upsert(group, seen, Verdict.CONSISTENT)
 
     async def deactivate_others(self, groups: Sequence[str]) -> None:
         """Mark the rows of groups that no broker reports any more as inactive."""

@@ -14,6 +14,7 @@ from services.gateway.core import Core, Feature
 from services.gateway.schemas.filters import subscription_of
 from services.gateway.schemas.receiving import AckRequest, ExtendRequest, NackRequest, PullRequest
 from services.gateway.usecases.receiving.pulling import Pull, Pulling
+from services.gateway.usecases.receiving.pullregister import PullRegister
 from services.gateway.usecases.receiving.settling import Settling
 from services.gateway.views.receiving import extended_view, pulled_view, settled_view
 
@@ -25,6 +26,7 @@ _extend = msgspec.json.Decoder(ExtendRequest)
 
 def receiving_feature(core: Core) -> Feature:
     """Return the routes of consuming by receipt."""
+    register = PullRegister(core.metadata, interval_ms=core.settings.mirror_interval_ms)
     pulling = Pulling(
         core.engine,
         core.reader,
@@ -32,6 +34,7 @@ def receiving_feature(core: Core) -> Feature:
         core.receipt_key,
         clock=core.clock,
         is_stopping=lambda: core.health.is_stopping,
+        on_pull=register.note,
     )
     settling = Settling(core.engine, core.brokers, core.group_kind, core.receipt_key)
 
@@ -39,7 +42,7 @@ def receiving_feature(core: Core) -> Feature:
         del timeout_ms
         await pulling.close()
 
-    return Feature(receiving_routes(pulling, settling), at_stop=at_stop)
+    return Feature(receiving_routes(pulling, settling), background={"pulls": register.run}, at_stop=at_stop)
 
 
 def receiving_routes(pulling: Pulling, settling: Settling) -> list[Operation]:

@@ -28,6 +28,15 @@ _SUBSCRIPTIONS: Final = """
     FROM subscriptions
     ORDER BY group_name, topic, last_seen_at DESC, sub_version DESC, id DESC
 """
+# Gateways note every half minute which groups pull over HTTP (HTTP_PULL of services/gateway/db/subscriptions.py).
+_SERVICE: Final = """
+    SELECT group_name,
+        coalesce(bool_or(last_seen_at > now() - interval '2 minutes') FILTER (WHERE client_kind = 'HTTP_PULL'), false),
+        coalesce(max(last_seen_at) FILTER (WHERE client_kind <> 'HTTP_PULL')
+            >= coalesce(max(last_seen_at) FILTER (WHERE client_kind = 'HTTP_PULL'), '-infinity'), false)
+    FROM subscriptions
+    GROUP BY group_name
+"""
 _GROUPS: Final = "SELECT name FROM groups WHERE state <> 'deleting'"
 _TOPICS: Final = "SELECT name, observed FROM topics WHERE state <> 'deleting'"
 
@@ -43,13 +52,17 @@ class Metadata:
     """The groups that should exist. `filters` may have other groups, too, because their subscriptions stay."""
     queues: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Topic → broker name → number of read queues, as last observed there."""
+    pulling: frozenset[str] = frozenset()
+    """The groups that pull over HTTP now."""
+    connected: frozenset[str] = frozenset()
+    """The groups that were consumed last by a connected client, and not over HTTP."""
     error: str | None = None
 
     def has_seen(self, group: str) -> bool | None:
-        """Return whether a group ever had a consumer; None if that is unknown."""
+        """Return whether a group was consumed last by a connected client; None if that is unknown."""
         if not self.has_database or self.error is not None:
             return None
-        return group in self.filters
+        return group in self.connected
 
 
 def read_metadata(database: str) -> Metadata:
@@ -57,6 +70,7 @@ def read_metadata(database: str) -> Metadata:
     try:
         with psycopg.connect(database, **_LIMITS) as connection:
             subscriptions = connection.execute(_SUBSCRIPTIONS).fetchall()
+            service = connection.execute(_SERVICE).fetchall()
             groups = connection.execute(_GROUPS).fetchall()
             topics = connection.execute(_TOPICS).fetchall()
     except psycopg.Error as error:
@@ -70,6 +84,8 @@ def read_metadata(database: str) -> Metadata:
         filters=filters,
         groups=frozenset(name for (name,) in groups),
         queues={name: _read_queues(observed) for name, observed in topics},
+        pulling=frozenset(group for group, is_pulling, _ in service if is_pulling),
+        connected=frozenset(group for group, _, is_connected in service if is_connected),
     )
 
 

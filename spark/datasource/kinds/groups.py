@@ -45,7 +45,6 @@ def groups_row(survey: Survey, view: BrokerView, group: str) -> tuple[Any, ...]:
     """Return the data that a broker has about a group as a row, in the order of the schema."""
     here = view.instances.get(group)
     config = view.groups.get(group)
-    is_known = isinstance(here, ConsumerConnection)
     error = view.error or (here if isinstance(here, str) else None)
     ever_seen = _has_had_clients(survey, group)
     if ever_seen is None and survey.metadata.error is not None:
@@ -53,7 +52,8 @@ def groups_row(survey: Survey, view: BrokerView, group: str) -> tuple[Any, ...]:
     return (
         group,
         view.name,
-        len(here.connections) if is_known and isinstance(here, ConsumerConnection) else None,
+        # A gateway that pulls for the group over HTTP is a client, too.
+        len(here.connections) + (group in survey.metadata.pulling) if isinstance(here, ConsumerConnection) else None,
         None if config is None else config.consume_enable,
         ever_seen,
         error,

@@ -33,6 +33,7 @@ BUSY = "while True: pass"
 TAGS = ("A", "B", "C")
 GROUPS_OF_ORDERS = ("quiet", "stopped", "filtered", "selected", "never", "paused", "rewound")
 FILTERED = {"filtered": "A", "selected": {"sql": "TAGS = 'A' OR TAGS IS NULL"}}
+PULLED = {"sql": "TAGS = 'B'"}
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -225,6 +226,27 @@ class Report:
         return [row for row in self.rows if row["group"] == group and not is_retry_topic(row["topic"])]
 
 
+@contextlib.asynccontextmanager
+async def polling(client: AsyncGantryClient, group: str, topic: str) -> AsyncIterator[None]:
+    """Pull a message over HTTP and ack it, again and again, while the block runs."""
+
+    async def poll() -> None:
+        while True:
+            pulled = await client.pull(group, topic, max_messages=1, expression=PULLED)
+            if pulled.messages:
+                await client.ack(group, [message.receipt for message in pulled.messages])
+            await asyncio.sleep(0.5)
+
+    task = asyncio.create_task(poll())
+    try:
+        yield
+        assert not task.done(), "it pulls until the end"
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def told(stack: Stack) -> tuple[World, Report, dict[str, dict[int, int]]]:
     """Do everything, run the report once, and return what is known, what it says, and where groups were."""
@@ -240,7 +262,7 @@ async def told(stack: Stack) -> tuple[World, Report, dict[str, dict[int, int]]]:
         await client.delete_group("gone")
         async with consumer(stack, "stopped", "ORDERS", lambda m: m.queue_offset < CONSUMED, count=QUEUES * CONSUMED):
             await asyncio.sleep(2.5)  # The gateway notes once a second who is there.
-        for group, expression in FILTERED.items():
+        for group, expression in (FILTERED | {"polls": "A"}).items():
             async with consumer(
                 stack, group, "ORDERS", lambda m: m.queue_offset < CONSUMED, count=QUEUES * 7, expression=expression
             ):
@@ -256,6 +278,7 @@ async def told(stack: Stack) -> tuple[World, Report, dict[str, dict[int, int]]]:
         await connected.enter_async_context(
             consumer(stack, "hot", "HOT", lambda message: message.queue_id != HOT_QUEUE, count=hot)
         )
+        await connected.enter_async_context(polling(client, "polls", "ORDERS"))
         async with world.flowing():
             await asyncio.sleep(SAMPLED_S / 2)
             await rewind(stack, "rewound", "ORDERS", 5)
@@ -312,6 +335,16 @@ async def test_the_verdict_says_why(told: Any, group: str, verdict: str) -> None
     assert row["cause"]
     assert row["evidence"]
     assert (row["next_step"] is not None) == (verdict != "OK")
+
+
+async def test_a_group_that_was_connected_and_now_pulls_over_http_is_served_and_filtered(told: Any) -> None:
+    world, said, _ = told
+    row = said.topic("polls")
+    assert (row["verdict"], row["clients"]) == ("OK", 1), row
+    assert row["evidence"]["filter"] == PULLED["sql"]
+    for queue, one in said.queues("polls").items():
+        oldest = world.oldest("ORDERS", queue, one["evidence"]["committed_offset"], ("B",))
+        assert one["oldest_unconsumed_at"] == (None if oldest is None else _iso(oldest))
 
 
 async def test_a_group_that_was_deleted_is_not_in_it(told: Any) -> None:

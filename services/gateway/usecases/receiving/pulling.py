@@ -93,7 +93,10 @@ class Pulling:
         *,
         clock: Clock,
         is_stopping: Callable[[], bool],
+        on_pull: Callable[[str, SubscriptionData], None],
     ) -> None:
+        """Create the pulls; `on_pull` is called with group and subscription of each pull that a broker answers."""
+        self._on_pull = on_pull
         self._engine = engine
         self._reader = reader
         self._metrics = metrics
@@ -237,6 +240,7 @@ class Pulling:
                 if not popped:
                     raise
                 break
+            self._on_pull(wanted.group, wanted.subscription)
             popped += result.messages
             size += sum([item.message.size_bytes for item in result.messages])
             # Under one attempt id there is one pop. Another one would get the same messages.

@@ -36,7 +36,7 @@ from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.page import Page
 from services.gateway.usecases.reports.runs import BACKLOG_PROFILE, LAG_REPORT, require_run
 
-SECTIONS: Final = ("age", "key", "queue", "size", "tag")
+SECTIONS: Final = ("age", "filter", "key", "queue", "size", "tag")
 SPANS: Final = {"minute": timedelta(hours=6), "hour": timedelta(days=7), "day": timedelta(days=90)}
 """Time range of the buckets of a unit if the request gives no start."""
 

@@ -14,10 +14,12 @@ COLUMNS = ["group", "topic", "section", "bucket", "lower_bound", "upper_bound", 
 MINUTE, HOUR, DAY = 60, 3_600, 86_400
 
 
-def unit(group, offset, *, age=30.0, size=100, topic="t", broker="b0", queue_id=0, passes=True, tags=None, read=None):
+def unit(
+    group, offset, *, age=30.0, size=100, topic="t", broker="b0", queue_id=0, passes=True, tags=None, read=None, error=None
+):  # fmt: skip
     stored_at = None if age is None else AS_OF - timedelta(seconds=age)
     physical = None if size is None else offset * 1_000
-    wanted = (None if size is None else passes, tags, None if read is None else AS_OF + timedelta(seconds=read))
+    wanted = (None if size is None else passes, tags, None if read is None else AS_OF + timedelta(seconds=read), error)
     return (group, topic, broker, queue_id, offset, physical, size, None if size is None else 7, stored_at, *wanted)
 
 
@@ -49,6 +51,15 @@ def rows_of(spark, units, messages=None):
     )
     assert frame.columns == COLUMNS
     return {tuple(row.values()) for row in frame.toArrow().to_pylist()}
+
+
+def test_a_filter_that_was_not_applied_is_named(spark):
+    units = [unit("g", 0, error="SQL92: a > 5"), unit("g", 1, age=MINUTE, error="SQL92: a > 5"), unit("h", 0)]
+    found = rows_of(spark, units)
+    assert {row[:4] + row[6:] for row in found if row[2] == "filter"} == {
+        ("g", "t", "filter", "SQL92: a > 5", 2, None)
+    }  # fmt: skip
+    assert ("g", "t", "queue", "b0/0", None, None, 2, None) in found
 
 
 def test_every_bucket_by_hand(spark):

@@ -58,8 +58,12 @@ def test_a_group_has_its_state_at_each_broker():
     assert groups_row(survey, here, "g") == ("g", "a", 0, False, None, None)
     assert groups_row(survey, here, "h") == ("h", "a", None, None, None, "broker a: no right")
     assert groups_row(survey, away, "g") == ("g", "b", None, None, None, "broker b: away")
-    survey.metadata = Metadata(has_database=True, filters={"g": {"T": ALL}})
+    survey.metadata = Metadata(has_database=True, filters={"g": {"T": ALL}}, connected=frozenset({"g"}))
     assert [groups_row(survey, here, group)[4] for group in "gh"] == [True, None]
+    survey.metadata = Metadata(has_database=True, filters={"g": {"T": ALL}}, pulling=frozenset({"g", "h"}))
+    # A gateway that pulls over HTTP is a client; what a broker does not say stays unknown.
+    assert [groups_row(survey, here, group)[2] for group in "gh"] == [1, None]
+    survey.metadata = Metadata(has_database=True, filters={"g": {"T": ALL}}, connected=frozenset({"g"}))
     away.instances = {"g": ConsumerConnection(), "h": ConsumerConnection()}
     here.instances = {"g": ConsumerConnection(), "h": ConsumerConnection()}
     assert [groups_row(survey, here, group)[4] for group in "gh"] == [True, False]

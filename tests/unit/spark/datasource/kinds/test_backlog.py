@@ -145,12 +145,17 @@ async def test_a_row_has_the_match_of_its_group_and_the_time_of_the_request(engi
     view = BrokerView("a", "a:10911", "", read_at_ms=5_000)
     filters = {
         "g": {"T": GroupFilter("odd", codes=(1,), tags=frozenset({"odd"}))},
-        "sql": {"T": GroupFilter("x", error="no")},
+        "sql": {"T": GroupFilter.of_expression("SQL92", "a > 5")},
+        "class": {"T": GroupFilter("x", error="no")},
     }
     survey = Survey({"a": view}, Metadata(has_database=True, filters=filters), [])
-    survey_facts = backlog.survey_facts_of(survey, [REGION, everything, replace(REGION, group="sql")])
+    others = [replace(REGION, group=group) for group in ("sql", "class")]
+    survey_facts = backlog.survey_facts_of(survey, [REGION, everything, *others])
     assert survey_facts["g", "T", "a"] == backlog.SurveyFacts((1,), ("odd",), 5_000)
-    assert survey_facts["all", "T", "a"] == survey_facts["sql", "T", "a"] == backlog.SurveyFacts(None, None, 5_000)
+    reason = "an SQL92 filter can't be applied to ConsumeQueue units: a > 5"
+    assert survey_facts["all", "T", "a"] == backlog.SurveyFacts(None, None, 5_000)
+    assert survey_facts["sql", "T", "a"] == backlog.SurveyFacts(None, None, 5_000, reason)
+    assert survey_facts["class", "T", "a"] == backlog.SurveyFacts(None, None, 5_000, "no")
     (parts,) = [parts async for parts in backlog._read(engine, [REGION])]
     rows = backlog.units_batch(BACKLOG, [*parts, (everything, parts[0][1])], Pushed(), survey_facts).to_pylist()
     assert [row["is_wanted"] for row in rows] == [
@@ -159,3 +164,5 @@ async def test_a_row_has_the_match_of_its_group_and_the_time_of_the_request(engi
     ]  # fmt: skip
     assert [rows[0]["wanted_tags"], rows[6]["wanted_tags"]] == [["odd"], None]
     assert {row["read_at"].timestamp() for row in rows} == {5.0}
+    rows = backlog.units_batch(BACKLOG, [(others[0], parts[0][1])], Pushed(), survey_facts).to_pylist()
+    assert {(row["is_wanted"], row["filter_error"]) for row in rows} == {(True, reason), (None, reason)}

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from gantry.client.errors import ClientError
 from gantry.model.address import Address
 from gantry.model.group import parse_tag_expression
 from gantry.model.message import CrcState, StoredMessage
@@ -78,7 +79,17 @@ class Caller:
 @pytest.fixture
 async def pulling(engine, reader, metrics, clock, cluster):
     cluster.topic("T", "a", "b")
-    pulling = Pulling(engine, reader, metrics, KnownKey(), clock=clock, is_stopping=lambda: False)
+    pulls = []
+    pulling = Pulling(
+        engine,
+        reader,
+        metrics,
+        KnownKey(),
+        clock=clock,
+        is_stopping=lambda: False,
+        on_pull=lambda *one: pulls.append(one),
+    )
+    pulling.pulls = pulls
     yield pulling
     await pulling.close()
 
@@ -101,6 +112,20 @@ def test_pulls_begin_at_another_broker_each_time():
 def test_a_broker_that_has_a_message_is_asked_first():
     assert in_turn(["a", "b", "c"], 0, "c") == ["c", "a", "b"]
     assert in_turn(["a", "b"], 0, "gone") == ["a", "b"]
+
+
+async def test_a_pull_that_a_broker_answers_is_noted(pulling, transport):
+    transport.at("a:10911", {POP: nothing})
+    transport.at("b:10911", {POP: nothing})
+    asked = wanted()
+    await pull(pulling, asked)
+    assert set(pulling.pulls) == {("g", asked.subscription)}
+    pulling.pulls.clear()
+    transport.down("a:10911")
+    transport.down("b:10911")
+    with pytest.raises(ClientError):
+        await pull(pulling, asked)
+    assert pulling.pulls == []
 
 
 async def test_the_first_broker_that_has_something_answers(pulling, transport):
