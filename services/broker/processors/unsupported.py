@@ -21,6 +21,20 @@ UNSUPPORTED: Mapping[int, str] = {
     RequestCode.EXCHANGE_BROKER_HA_INFO: "replication to slaves",
 }
 
+_LEFT_OUT: Mapping[int, str] = {
+    RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: "static topics are left out; the queues of a topic belong to brokers",
+    **dict.fromkeys(
+        (
+            RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
+            RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
+            RequestCode.GET_COLD_DATA_FLOW_CTR_INFO,
+        ),
+        "the flow control of cold data by group is left out; reads of cold data run in threads of their own and have a limit",
+    ),
+    RequestCode.SET_COMMITLOG_READ_MODE: "the read-ahead mode of the CommitLog can't be set; the broker chooses it",
+}
+"""Features of RocketMQ that Gantry does not have by decision (ADR 0046)."""
+
 _FEATURES: Mapping[str, str] = {
     PropertyName.INNER_NUM: "inner batches",
     PropertyName.INNER_BASE: "inner batches",
@@ -34,7 +48,8 @@ TRANSACTION_OR_INNER_BATCH = sysflag.TRANSACTION_MASK | sysflag.NEED_UNWRAP | sy
 
 def unsupported_handlers() -> dict[int, Handler]:
     """Return the handlers that refuse the requests of the missing features."""
-    return {code: _refusing(code, feature) for code, feature in UNSUPPORTED.items()}
+    later = {code: f"{feature} comes in a later release" for code, feature in UNSUPPORTED.items()}
+    return {code: _refusing(code, reason) for code, reason in {**later, **_LEFT_OUT}.items()}
 
 
 def refuse_unsupported(properties: Mapping[str, str], supported: AbstractSet[str]) -> None:
@@ -96,8 +111,8 @@ def is_neutral(name: str, value: str) -> bool:
         raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, f"property DELAY={value[:64]}: is not a number") from None
 
 
-def _refusing(code: int, feature: str) -> Handler:
-    remark = f" request type {code} not supported: {feature} comes in a later release"
+def _refusing(code: int, reason: str) -> Handler:
+    remark = f" request type {code} not supported: {reason}"
 
     def refuse(channel: Channel, request: RemotingCommand) -> RemotingCommand:
         return RemotingCommand.response_to(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)

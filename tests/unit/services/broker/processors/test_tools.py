@@ -342,8 +342,22 @@ class TestBrokerConfig:
         assert table["brokerVersionDesc"] == "V5_3_3"
 
 
-@pytest.mark.parametrize("code", [906, 907])
-async def test_unsupported_requests_are_refused_with_a_reason(unit: BrokerUnit, code: int) -> None:
+@pytest.mark.parametrize(
+    ("code", "feature"),
+    [
+        (906, "replication to slaves"),
+        (907, "replication to slaves"),
+        (513, "static topics"),
+        (2001, "flow control of cold data"),
+        (2002, "flow control of cold data"),
+        (2003, "flow control of cold data"),
+        (2004, "read-ahead mode"),
+    ],
+)
+async def test_unsupported_requests_are_refused_by_the_name_of_the_feature(
+    unit: BrokerUnit, code: int, feature: str
+) -> None:
     answer = await unit.ask(code)
     assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     assert f" request type {code} not supported: " in str(answer.remark)
+    assert feature in str(answer.remark)
