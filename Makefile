@@ -15,7 +15,7 @@ export GANTRY_TEST_SEED = $(SEED)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run console test test-long lint fmt test-unit test-integration test-conformance test-browser test-fault test-powercut test-abuse fuzz bench bench-rocketmq migrate migration wheel-smoke clean
+.PHONY: help install run console test test-long lint fmt test-unit test-integration test-conformance test-browser screenshots test-fault test-powercut test-abuse fuzz bench bench-rocketmq migrate migration wheel-smoke clean
 
 help: ## Print this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -66,6 +66,10 @@ test-conformance: $(READY) ## Golden bytes, foreign clients, semantics.
 test-browser: $(READY) ## The console and report pages in a real Chromium.
 	$(BIN)/python -m tools.console build
 	$(PYTEST) -q tests/browser
+
+screenshots: $(READY) ## Write pictures of every page of the console, in both themes (DIR=folder).
+	$(BIN)/python -m tools.console build
+	$(BIN)/python -m tests.browser.screenshots $(or $(DIR),.cache/screenshots)
 
 test-fault: $(READY) ## Crashes, kill -9, full disks (SEED=n repeats a run).
 	$(PYTEST) -q tests/fault

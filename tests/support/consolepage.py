@@ -78,8 +78,12 @@ class ConsolePage:
         field = by_label if selector is None else f"document.querySelector({json.dumps(selector)})"
         self.wait_until(f"({field}) !== null")
         self.evaluate(f"({field}).focus(); ({field}).select?.()")
-        self._page.call("Input.insertText", text=text)
+        self.insert(text)
         self.wait_until(f"({field}).value === {json.dumps(text)}")
+
+    def insert(self, text: str) -> None:
+        """Type a text into whatever has the focus."""
+        self._page.call("Input.insertText", text=text)
 
     def click(self, role: str, name: str) -> None:
         """Click on a visible element with this role and name."""
@@ -112,6 +116,11 @@ class ConsolePage:
     def evaluate(self, script: str) -> Any:
         """Return the value of a JavaScript expression in the page."""
         return self._page.evaluate(script)
+
+    def settle(self) -> None:
+        """Wait until nothing loads any more and two frames are painted."""
+        self.wait_until("document.querySelector('[role=status][aria-label]') === null")
+        self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def screenshot(self, path: Path) -> None:
         """Write what the tab shows as a PNG."""

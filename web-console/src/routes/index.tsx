@@ -23,6 +23,8 @@ function page<Path extends string, Name extends string>(
 const pages = [
   page("/", "OverviewPage", () => import("@/features/overview/overview-page")),
   page("/jobs", "JobsPage", () => import("@/features/jobs/jobs-page")),
+  page("/topics", "TopicsPage", () => import("@/features/topics/topics-page")),
+  page("/topics/$topic", "TopicPage", () => import("@/features/topics/topic-page")),
 ];
 
 export const router = createRouter({

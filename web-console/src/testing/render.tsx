@@ -1,4 +1,5 @@
 import { MantineProvider } from "@mantine/core";
+import { Notifications, notifications } from "@mantine/notifications";
 import { QueryClientProvider } from "@tanstack/react-query";
 import {
   createMemoryHistory,
@@ -33,6 +34,7 @@ export async function renderView(
     language = "en",
   }: { path?: string; at?: string; role?: Role; operations?: string[]; language?: Language } = {},
 ): Promise<RenderResult & { address: () => string }> {
+  notifications.clean();
   await startTranslation(language);
   const client = makeQueryClient();
   client.setDefaultOptions({ queries: { ...client.getDefaultOptions().queries, retry: false } });
@@ -54,6 +56,7 @@ export async function renderView(
     result = render(
       <MantineProvider theme={theme} env="test">
         <QueryClientProvider client={client}>
+          <Notifications />
           <ConfirmProvider>
             <RouterProvider router={router as never} />
           </ConfirmProvider>

@@ -27,6 +27,7 @@ if (typeof document !== "undefined") {
   };
   Element.prototype.scrollIntoView = nothing;
   window.scrollTo = nothing;
+  Object.defineProperty(document, "fonts", { value: new EventTarget() });
   // The virtualised table shows as many rows as fit: 17 of 41 px in 700 px.
   Object.defineProperties(HTMLElement.prototype, {
     clientWidth: { get: () => 1_000 },

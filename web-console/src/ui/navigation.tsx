@@ -1,4 +1,4 @@
-import { IconGauge, IconListCheck, type Icon } from "@tabler/icons-react";
+import { IconGauge, IconListCheck, IconStack2, type Icon } from "@tabler/icons-react";
 import type { OperationName } from "@/api/operations";
 import { isAllowed, type Role } from "@/models/roles";
 import { useCaller, useOperations } from "./session";
@@ -16,6 +16,7 @@ export interface NavItem {
 /** The pages of the navigation, one line each, in its order. */
 const PAGES: NavItem[] = [
   { to: "/", feature: "overview", icon: IconGauge, needs: ["GET /v1/cluster"] },
+  { to: "/topics", feature: "topics", icon: IconStack2, needs: ["GET /v1/topics"] },
   { to: "/jobs", feature: "jobs", icon: IconListCheck, needs: ["GET /v1/jobs"] },
 ];
 

@@ -1,6 +1,6 @@
 import { Alert, Anchor, Breadcrumbs, Center, Group, Skeleton, Stack, Text, Title } from "@mantine/core";
 import { IconClockExclamation, IconDatabaseOff } from "@tabler/icons-react";
-import type { UseQueryResult } from "@tanstack/react-query";
+import type { UseInfiniteQueryResult, UseQueryResult } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useEffect, type ReactNode } from "react";
 import { useTranslation } from "react-i18next";
@@ -68,11 +68,14 @@ export function PageFrame({
  */
 export function QueryState<T>({
   query,
+  select = (data) => data,
   empty,
   isEmpty,
   children,
 }: {
-  query: UseQueryResult<T>;
+  query: UseQueryResult<T> | UseInfiniteQueryResult<T>;
+  /** The part of the answer that may say that the metadata is unavailable; the answer itself by default. */
+  select?: (data: T) => unknown;
   empty?: ReactNode;
   isEmpty?: (data: T) => boolean;
   children: (data: T) => ReactNode;
@@ -83,8 +86,9 @@ export function QueryState<T>({
   if (data === undefined) {
     return isPending && error === null ? <Loading /> : <Problem error={error} onRetry={retry} />;
   }
+  const part = select(data);
   const isWithoutMetadata =
-    typeof data === "object" && data !== null && "metadata" in data && data.metadata === "unavailable";
+    typeof part === "object" && part !== null && "metadata" in part && part.metadata === "unavailable";
   return (
     <Stack gap="sm">
       {error !== null && <Stale updatedAt={query.dataUpdatedAt} error={error} onRetry={retry} />}

@@ -1,0 +1,59 @@
+"""Writes screenshots of every page of the console: `python -m tests.browser.screenshots DIR` (`make screenshots`).
+
+Each page is there in both themes and at 1280 and 320 px, over a new stack with a few topics, groups and messages.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+import httpx
+
+from tests.support.chromium import chromium_page
+from tests.support.consolepage import ConsolePage
+from tests.support.stack import Stack
+
+PAGES = {
+    "overview": "/",
+    "topics": "/topics",
+    "topic": "/topics/orders",
+    "topic-settings": "/topics/orders?tab=settings",
+    "topic-rates": "/topics/orders?tab=rates",
+}
+WIDTHS = {1_280: 900, 320: 700}
+
+
+def main(target: Path) -> int:
+    """Write all pictures; return the exit code."""
+    target.mkdir(parents=True, exist_ok=True)
+    with Stack() as stack, tempfile.TemporaryDirectory() as profile, chromium_page(Path(profile)) as page:
+        with stack.http() as client:
+            fill(client)
+        console = ConsolePage(page, stack.facts["console"])
+        for name, path in PAGES.items():
+            for width, height in WIDTHS.items():
+                for dark in (False, True):
+                    console.enter(path, width=width, height=height, dark=dark)
+                    console.wait_until("document.querySelector('main h1') !== null")
+                    console.settle()
+                    console.screenshot(target / f"{name}-{width}-{'dark' if dark else 'light'}.png")
+    print(f"wrote {len(PAGES) * len(WIDTHS) * 2} pictures to {target}")
+    return 0
+
+
+def fill(client: httpx.Client) -> None:
+    """Make a few topics with messages."""
+    for topic, settings in {
+        "orders": {"read_queues": 2, "write_queues": 2, "duplicate_window": "10m"},
+        "payments": {"order": True},
+        "audit-events-of-all-services-and-regions": {"perm": "r"},
+        "search": {"brokers": ["broker-a"]},
+    }.items():
+        client.put(f"/v1/topics/{topic}", json=settings).raise_for_status()
+    for number in range(40):
+        body = {"body": f'{{"order": {number}}}', "keys": [f"order-{number}"], "tag": "eu"}
+        client.post("/v1/topics/orders/messages", json=body).raise_for_status()
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

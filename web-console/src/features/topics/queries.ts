@@ -1,0 +1,66 @@
+import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
+import { ApiError } from "@/api/api-error";
+import { request } from "@/api/request";
+import { getTopic, listQueues, listTopics, topicKeys } from "@/api/topics";
+import { worstFirst } from "@/models/lag";
+import { toRates } from "@/models/throughput";
+
+const DETAIL_EVERY_MS = 5_000;
+const REPORT_EVERY_MS = 30_000;
+const RATES_WINDOW_MS = 3 * 60 * 60 * 1_000;
+const ROWS_MAX = 1_000;
+
+/** All topics, in pages of 1,000 that are loaded one after the other. */
+export const topicsQuery = (system: boolean) =>
+  infiniteQueryOptions({
+    queryKey: topicKeys.list({ system }),
+    queryFn: ({ pageParam, signal }) => listTopics(system, pageParam, signal),
+    initialPageParam: null as string | null,
+    getNextPageParam: (last) => last.next_cursor,
+    staleTime: 30_000,
+  });
+
+export const topicQuery = (topic: string) =>
+  queryOptions({
+    queryKey: topicKeys.detail(topic),
+    queryFn: async ({ signal }) => {
+      const { data, etag } = await getTopic(topic, signal);
+      return { topic: data, etag, metadata: data.metadata };
+    },
+    refetchInterval: REPORT_EVERY_MS,
+  });
+
+export const queuesQuery = (topic: string) =>
+  queryOptions({
+    queryKey: topicKeys.part(topic, "queues"),
+    queryFn: ({ signal }) => listQueues(topic, signal),
+    refetchInterval: DETAIL_EVERY_MS,
+  });
+
+/** The groups that consume a topic, by the latest lag report; null if there was none yet. */
+export const consumersQuery = (topic: string) =>
+  queryOptions({
+    queryKey: topicKeys.part(topic, "consumers"),
+    queryFn: async ({ signal }) => {
+      try {
+        const query = { topic, level: "topic", limit: ROWS_MAX };
+        const { data } = await request("get", "/v1/reports/lag_report/rows", { query, signal });
+        return { asOf: data.as_of, rows: worstFirst(data.items) };
+      } catch (error) {
+        if (error instanceof ApiError && error.kind === "unknown-run") return null;
+        throw error;
+      }
+    },
+    refetchInterval: REPORT_EVERY_MS,
+  });
+
+export const ratesQuery = (topic: string) =>
+  queryOptions({
+    queryKey: topicKeys.part(topic, "rates"),
+    queryFn: async ({ signal }) => {
+      const from = new Date(Date.now() - RATES_WINDOW_MS).toISOString();
+      const query = { topic, unit: "minute", from, limit: ROWS_MAX };
+      return toRates((await request("get", "/v1/reports/throughput_rollup/rows", { query, signal })).data.items);
+    },
+    refetchInterval: REPORT_EVERY_MS,
+  });

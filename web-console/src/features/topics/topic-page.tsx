@@ -1,0 +1,184 @@
+import { Alert, Button, Group, Tabs, Text } from "@mantine/core";
+import { notifications } from "@mantine/notifications";
+import { IconSend, IconTrash } from "@tabler/icons-react";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useNavigate, useParams } from "@tanstack/react-router";
+import { useState } from "react";
+import { useTranslation } from "react-i18next";
+import { asApiError } from "@/api/api-error";
+import { deleteTopic, topicKeys, type Topic } from "@/api/topics";
+import { gantryCommand } from "@/models/commands";
+import { useConfirm } from "@/ui/confirm";
+import { CopyAs } from "@/ui/copy-as";
+import { PageFrame, QueryState } from "@/ui/page-frame";
+import { useOperations, useRole } from "@/ui/session";
+import { useUrlState } from "@/ui/url-state";
+import { Ago, Name } from "@/ui/value";
+import { Consumers } from "./consumers";
+import { topicQuery } from "./queries";
+import { Queues } from "./queues";
+import { Rates } from "./rates";
+import { Routes } from "./routes";
+import { SendMessage } from "./send-message";
+import { Settings } from "./settings";
+import { TopicState } from "./topic-state";
+
+const ICON_PX = 16;
+
+/** One topic: its queues, routes, rates, consumers and settings. */
+export function TopicPage() {
+  const { t } = useTranslation("topics");
+  const name = useParams({ strict: false }).topic ?? "";
+  const query = useQuery(topicQuery(name));
+  const [isSending, setSending] = useState(false);
+  const has = useOperations();
+  const isOperator = useRole("operator");
+  return (
+    <PageFrame
+      title={name}
+      crumbs={[{ label: t("title"), to: "/topics" }]}
+      actions={
+        query.data !== undefined && (
+          <>
+            <CopyAs
+              call={{ method: "GET", path: "/v1/topics/{topic}", values: { topic: name } }}
+              gantry={gantryCommand("topic", "show", name)}
+            />
+            {isOperator && has(["POST /v1/topics/{topic}/messages"]) && (
+              <Button
+                size="xs"
+                leftSection={<IconSend size={ICON_PX} />}
+                onClick={() => {
+                  setSending(true);
+                }}
+              >
+                {t("send.open")}
+              </Button>
+            )}
+            {isOperator && has(["DELETE /v1/topics/{topic}"]) && <Delete name={name} />}
+          </>
+        )
+      }
+    >
+      <QueryState query={query}>
+        {({ topic, etag }) => (
+          <>
+            <Facts topic={topic} />
+            <Sections topic={topic} etag={etag} />
+          </>
+        )}
+      </QueryState>
+      {isSending && (
+        <SendMessage
+          topic={name}
+          onClose={() => {
+            setSending(false);
+          }}
+        />
+      )}
+    </PageFrame>
+  );
+}
+
+function Facts({ topic }: { topic: Topic }) {
+  const { t } = useTranslation("topics");
+  return (
+    <Group gap="md">
+      <TopicState topic={topic} />
+      <Text size="sm" c="dimmed">
+        {t(`origin.${topic.origin}`)}
+      </Text>
+      {topic.updated_at !== null && (
+        <Text size="sm" c="dimmed">
+          {t("updated")} <Ago time={topic.updated_at} />
+        </Text>
+      )}
+      {topic.pending.length > 0 && (
+        <Alert color="orange" variant="light" p="xs" w="100%">
+          {t("pendingOn")} <Name>{topic.pending.join(", ")}</Name>
+        </Alert>
+      )}
+    </Group>
+  );
+}
+
+function Sections({ topic, etag }: { topic: Topic; etag: string | null }) {
+  const { t } = useTranslation("topics");
+  const has = useOperations();
+  const [url, setUrl] = useUrlState({ tab: "queues" });
+  const sections = [
+    { name: "queues", isThere: has(["GET /v1/topics/{topic}/queues"]), view: <Queues topic={topic.topic} /> },
+    { name: "routes", isThere: true, view: <Routes topic={topic} /> },
+    { name: "rates", isThere: has(["GET /v1/reports/throughput_rollup/rows"]), view: <Rates topic={topic.topic} /> },
+    { name: "consumers", isThere: has(["GET /v1/reports/lag_report/rows"]), view: <Consumers topic={topic.topic} /> },
+    { name: "settings", isThere: true, view: <Settings key={topic.topic} topic={topic} etag={etag} /> },
+  ].filter((section) => section.isThere);
+  const shown = sections.some((section) => section.name === url.tab) ? url.tab : (sections[0]?.name ?? "");
+  return (
+    <Tabs
+      value={shown}
+      keepMounted={false}
+      onChange={(tab) => {
+        setUrl({ tab: tab ?? "" });
+      }}
+    >
+      <Tabs.List mb="sm">
+        {sections.map(({ name }) => (
+          <Tabs.Tab key={name} value={name}>
+            {t(`tab.${name}`)}
+          </Tabs.Tab>
+        ))}
+      </Tabs.List>
+      {sections.map(({ name, view }) => (
+        <Tabs.Panel key={name} value={name}>
+          {view}
+        </Tabs.Panel>
+      ))}
+    </Tabs>
+  );
+}
+
+function Delete({ name }: { name: string }) {
+  const { t } = useTranslation("topics");
+  const confirm = useConfirm();
+  const client = useQueryClient();
+  const navigate = useNavigate();
+  const remove = useMutation({
+    mutationFn: () => deleteTopic(name),
+    onSuccess: async () => {
+      await navigate({ to: "/topics" });
+      client.removeQueries({ queryKey: topicKeys.detail(name) });
+      await client.invalidateQueries({ queryKey: topicKeys.all });
+      notifications.show({ message: t("delete.done", { name }), color: "green" });
+    },
+    onError: (error) => {
+      notifications.show({
+        title: t("delete.failed", { name }),
+        message: asApiError(error).message,
+        color: "red",
+        autoClose: false,
+      });
+    },
+  });
+  const ask = async () => {
+    const agreed = await confirm({
+      title: t("delete.title", { name }),
+      effects: [t("delete.messages", { name }), t("delete.scheduled"), t("delete.consumers")],
+      action: t("delete.submit"),
+      isDangerous: true,
+      typed: name,
+    });
+    if (agreed) remove.mutate();
+  };
+  return (
+    <Button
+      size="xs"
+      variant="default"
+      leftSection={<IconTrash size={ICON_PX} />}
+      loading={remove.isPending}
+      onClick={() => void ask()}
+    >
+      {t("delete.open")}
+    </Button>
+  );
+}

@@ -1,0 +1,61 @@
+import { expect, test } from "vitest";
+import type { Topic } from "@/api/topics";
+import { conflicts, differences, NEW_TOPIC, rebase, searchTopics, toChange, toSettings, windowText } from "./topics";
+
+const topic = (name: string, more: Partial<Topic> = {}): Topic => ({
+  topic: name,
+  read_queues: 4,
+  write_queues: 4,
+  perm: "rw",
+  order: false,
+  brokers: null,
+  duplicate_window_ms: 0,
+  state: "applied",
+  pending: [],
+  origin: "api",
+  observed: [],
+  metadata: "available",
+  created_at: null,
+  updated_at: null,
+  ...more,
+});
+
+test("settings come back as they were read", () => {
+  const settings = toSettings(topic("T", { brokers: ["b", "a"], duplicate_window_ms: 600_000, order: true }));
+  expect(settings).toMatchObject({ brokers: "b, a", duplicate_window: "10m", order: true });
+  expect(toChange(settings, ["brokers", "duplicate_window", "read_queues"])).toEqual({
+    brokers: ["b", "a"],
+    duplicate_window: "10m",
+    read_queues: 4,
+  });
+  expect(toSettings(topic("T"))).toEqual(NEW_TOPIC);
+  expect(toChange(NEW_TOPIC, ["brokers", "duplicate_window"])).toEqual({ brokers: null, duplicate_window: null });
+});
+
+test("a window is written in the largest unit that keeps it whole", () => {
+  expect([0, null, 1_000, 90_000, 3_600_000, 1_500].map(windowText)).toEqual(["", "", "1s", "90s", "1h", "1500ms"]);
+});
+
+test("only what differs is changed", () => {
+  expect(differences(NEW_TOPIC, { ...NEW_TOPIC, perm: "r", order: true })).toEqual([
+    { name: "perm", before: "rw", after: "r" },
+    { name: "order", before: "false", after: "true" },
+  ]);
+});
+
+test("of two people who edit one topic, the second sees the difference and keeps the own changes", () => {
+  const theirs = { ...NEW_TOPIC, read_queues: "8", perm: "r" as const };
+  const mine = { ...NEW_TOPIC, read_queues: "6", order: true };
+  expect(conflicts(NEW_TOPIC, theirs, mine)).toEqual([
+    { name: "read_queues", read: "4", theirs: "8", mine: "6" },
+    { name: "perm", read: "rw", theirs: "r", mine: "rw" },
+  ]);
+  expect(rebase(NEW_TOPIC, theirs, mine)).toEqual({ ...theirs, read_queues: "6", order: true });
+});
+
+test("5,000 topics are searched by words in any order", () => {
+  const topics = Array.from({ length: 5_000 }, (_, at) => topic(`orders-eu-${at}`));
+  expect(searchTopics(topics, "4999 ORDERS").map((each) => each.topic)).toEqual(["orders-eu-4999"]);
+  expect(searchTopics(topics, " ")).toHaveLength(5_000);
+  expect(searchTopics(topics, "<script>")).toEqual([]);
+});

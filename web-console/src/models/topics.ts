@@ -1,0 +1,125 @@
+import type { Topic, TopicChange } from "@/api/topics";
+import { formatDuration } from "./numbers";
+
+/** The settings of a topic as a form edits them: every value is a text or a boolean. */
+export interface TopicSettings {
+  read_queues: string;
+  write_queues: string;
+  perm: Topic["perm"];
+  order: boolean;
+  /** A duration such as 10m; empty for no window. */
+  duplicate_window: string;
+  /** Names of brokers, separated by commas; empty for all brokers. */
+  brokers: string;
+}
+
+export const SETTINGS = ["read_queues", "write_queues", "perm", "order", "duplicate_window", "brokers"] as const;
+export type SettingName = (typeof SETTINGS)[number];
+
+export const NEW_TOPIC: TopicSettings = {
+  read_queues: "4",
+  write_queues: "4",
+  perm: "rw",
+  order: false,
+  duplicate_window: "",
+  brokers: "",
+};
+
+const MS: [string, number][] = [
+  ["h", 3_600_000],
+  ["m", 60_000],
+  ["s", 1_000],
+];
+const BROKERS_SHOWN = 3;
+
+export function toSettings(topic: Topic): TopicSettings {
+  return {
+    read_queues: String(topic.read_queues),
+    write_queues: String(topic.write_queues),
+    perm: topic.perm,
+    order: topic.order,
+    duplicate_window: windowText(topic.duplicate_window_ms),
+    brokers: topic.brokers?.join(", ") ?? "",
+  };
+}
+
+/** Returns a window in the largest unit that keeps it whole: 10m. No window and an unknown one are empty. */
+export function windowText(ms: number | null): string {
+  if (ms === null || ms === 0) return "";
+  const unit = MS.find(([, size]) => ms % size === 0);
+  return unit === undefined ? `${ms}ms` : `${ms / unit[1]}${unit[0]}`;
+}
+
+export interface Difference {
+  name: SettingName;
+  before: string;
+  after: string;
+}
+
+/** Returns the settings that differ, as texts. */
+export function differences(before: TopicSettings, after: TopicSettings): Difference[] {
+  return SETTINGS.filter((name) => before[name] !== after[name]).map((name) => ({
+    name,
+    before: String(before[name]),
+    after: String(after[name]),
+  }));
+}
+
+/** Returns the body of a change that sets the named settings only. */
+export function toChange(settings: TopicSettings, names: readonly SettingName[]): TopicChange {
+  const brokers = settings.brokers.split(",").flatMap((name) => (name.trim() === "" ? [] : [name.trim()]));
+  const all = {
+    read_queues: Number(settings.read_queues),
+    write_queues: Number(settings.write_queues),
+    perm: settings.perm,
+    order: settings.order,
+    duplicate_window: settings.duplicate_window.trim() === "" ? null : settings.duplicate_window.trim(),
+    brokers: brokers.length === 0 ? null : brokers,
+  };
+  return Object.fromEntries(names.map((name) => [name, all[name]])) as TopicChange;
+}
+
+export interface Conflict {
+  name: SettingName;
+  read: string;
+  theirs: string;
+  mine: string;
+}
+
+/** Returns what another person changed since the form was read, beside the form's own values. */
+export function conflicts(read: TopicSettings, theirs: TopicSettings, mine: TopicSettings): Conflict[] {
+  return differences(read, theirs).map(({ name, before, after }) => ({
+    name,
+    read: before,
+    theirs: after,
+    mine: String(mine[name]),
+  }));
+}
+
+/** Returns the form after a conflict: own changes stay, all other settings become the others'. */
+export function rebase(read: TopicSettings, theirs: TopicSettings, mine: TopicSettings): TopicSettings {
+  const own = differences(read, mine).map(({ name }) => [name, mine[name]]);
+  return { ...theirs, ...(Object.fromEntries(own) as Partial<TopicSettings>) };
+}
+
+/** Returns the topics whose name contains all words of a search, without regard to case. */
+export function searchTopics(topics: readonly Topic[], search: string): readonly Topic[] {
+  const words = search.toLowerCase().split(/\s+/).filter(Boolean);
+  if (words.length === 0) return topics;
+  return topics.filter((topic) => {
+    const name = topic.topic.toLowerCase();
+    return words.every((word) => name.includes(word));
+  });
+}
+
+/** Returns the brokers of a topic in a few words; null stands for all of them. */
+export function brokersText(topic: Topic): string | null {
+  if (topic.brokers === null) return null;
+  const rest = topic.brokers.length - BROKERS_SHOWN;
+  return topic.brokers.slice(0, BROKERS_SHOWN).join(", ") + (rest > 0 ? ` +${rest}` : "");
+}
+
+/** Returns a window for people; empty if there is none. */
+export function windowForPeople(ms: number | null): string | null {
+  return ms === null ? null : ms === 0 ? "" : formatDuration(ms / 1000);
+}
