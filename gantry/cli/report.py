@@ -182,7 +182,9 @@ def show(
     ] = None,
     section: Annotated[
         str | None,
-        typer.Option(metavar="SECTION", help="backlog_profile: show only this section: age, filter, key, queue, size or tag."),
+        typer.Option(
+            metavar="SECTION", help="backlog_profile: show only this section: age, filter, key, queue, size or tag."
+        ),
     ] = None,
     unit: Annotated[
         str | None,
