@@ -48,6 +48,7 @@ SPARK = [pytest.mark.long, pytest.mark.skipif(which("java") is None, reason="no 
         "remoting",
         "http",
         "stream",
+        "listener",
         "receipts",
         "memory",
         "connections",
