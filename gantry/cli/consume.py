@@ -56,7 +56,7 @@ def consume(
     while left is None or left > 0:
         wanted = {
             "topic": topic,
-            "filter": _filter(filter_, sql),
+            "filter": wanted_filter(filter_, sql),
             "max": 32 if left is None else min(left, 32),
             "wait": "0s" if until_empty else f"{WAIT_S}s",
             "invisible": invisible,
@@ -99,7 +99,7 @@ def pull(
     """Take messages for a group, each with a receipt. They come again unless they are acked in time."""
     wanted = {
         "topic": topic,
-        "filter": _filter(filter_, sql),
+        "filter": wanted_filter(filter_, sql),
         "max": max_,
         "wait": wait,
         "invisible": invisible,
@@ -142,7 +142,7 @@ def nack(
     _report(_settle(connect(data, url, key), group, "nack", body), "nacked")
 
 
-def _filter(tags: str, sql: str | None) -> str | dict[str, str]:
+def wanted_filter(tags: str, sql: str | None) -> str | dict[str, str]:
     """Return the filter of a pull. Fails if both kinds are given."""
     if sql is None:
         return tags

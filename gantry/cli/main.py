@@ -29,6 +29,7 @@ COMMAND_GROUPS = {
     "group": "gantry.cli.group",
     "message": "gantry.cli.message",
     "consume": "gantry.cli.consume",
+    "tail": "gantry.cli.livetail",
     "offset": "gantry.cli.offset",
     "key": "gantry.cli.key",
     "user": "gantry.cli.user",

@@ -81,8 +81,8 @@ class Remote:
                 return
 
 
-def connect(data: Path, url: str | None, key: str | None) -> Remote:
-    """Return the gateway that `--url` and `--key` name, or else the gateway of the stack in `--data`."""
+def find_gateway(data: Path, url: str | None, key: str | None) -> tuple[str, str]:
+    """Return URL and key of the gateway that `--url` and `--key` name, or else of the stack in `--data`."""
     if url is not None and key is None:
         raise typer.BadParameter("--url needs --key", param_hint="--url")
     if url is None or key is None:
@@ -100,6 +100,12 @@ def connect(data: Path, url: str | None, key: str | None) -> Remote:
         fail("--key: an API key must be printable ASCII")
     if not url.startswith(("http://", "https://")):
         fail(f"--url {url}: the URL must start with http:// or https://")
+    return url, key
+
+
+def connect(data: Path, url: str | None, key: str | None) -> Remote:
+    """Return the gateway that `--url` and `--key` name, or else the gateway of the stack in `--data`."""
+    url, key = find_gateway(data, url, key)
     try:
         return Remote(GantryClient(url, key))
     except httpx.InvalidURL as error:

@@ -18,5 +18,7 @@ from gantry.http.results import Message as Message
 from gantry.http.results import OutgoingMessage as OutgoingMessage
 from gantry.http.results import SendResult as SendResult
 from gantry.http.stream import StreamClient as StreamClient
+from gantry.http.streamframes import Check as Check
 from gantry.http.subscription import Batch as Batch
 from gantry.http.subscription import Subscription as Subscription
+from gantry.http.tail import Tail as Tail

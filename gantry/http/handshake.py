@@ -53,16 +53,22 @@ class StreamOpener(Protocol):
     """Opens a stream, as `open_stream` does."""
 
     async def __call__(
-        self, url: str, coding: StreamCoding, *, headers: Mapping[str, str], client_name: str | None, timeout_s: float
+        self,
+        url: str,
+        coding: StreamCoding,
+        *,
+        headers: Mapping[str, str],
+        hello: Mapping[str, object],
+        timeout_s: float,
     ) -> tuple[Socket, Welcome]:
-        """Return a connection that was welcomed."""
+        """Return a connection that was welcomed; it has sent the fields of `hello`, if there are any."""
         ...
 
 
 async def open_stream(
-    url: str, coding: StreamCoding, *, headers: Mapping[str, str], client_name: str | None, timeout_s: float
+    url: str, coding: StreamCoding, *, headers: Mapping[str, str], hello: Mapping[str, object], timeout_s: float
 ) -> tuple[Socket, Welcome]:
-    """Return a connection that was welcomed.
+    """Return a connection that was welcomed; it has sent the fields of `hello`, if there are any.
 
     Raises:
         GantryProblem: The gateway refused the handshake.
@@ -92,7 +98,7 @@ async def open_stream(
         raise GantryProtocolError(f"{url_without_query} is no stream: {error}") from error
     try:
         async with asyncio.timeout(timeout_s):
-            return socket, await _receive_welcome(socket, coding, client_name)
+            return socket, await _receive_welcome(socket, coding, hello)
     except (ConnectionClosed, TimeoutError) as error:
         await socket.close()
         raise GantryConnectionError(
@@ -103,13 +109,13 @@ async def open_stream(
         raise
 
 
-async def _receive_welcome(socket: ClientConnection, coding: StreamCoding, client_name: str | None) -> Welcome:
+async def _receive_welcome(socket: ClientConnection, coding: StreamCoding, hello: Mapping[str, object]) -> Welcome:
     first = coding.decode(await socket.recv())
     if isinstance(first, Goodbye):
         await socket.wait_closed()
         raise StreamClosedError(socket.close_code or ABNORMAL_CLOSURE, first.reason)
     if not isinstance(first, Welcome):
         raise GantryProtocolError(f"the first frame is {type(first).__name__}, not a welcome")
-    if client_name is not None:
-        await socket.send(coding.encode({"type": "hello", "client_name": client_name}))
+    if hello:
+        await socket.send(coding.encode({"type": "hello", **hello}))
     return first

@@ -65,13 +65,23 @@ class Credit(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct, frozen=True, tag="state", tag_field="type"):
-    """The messages in flight, and the credit left."""
+    """The messages in flight, and the credit left; `skipped` counts messages that a tail has not looked at."""
 
     subscription: str
     in_flight: int
     credit: Credit
     reason: str
     id: FrameId | None = None
+    skipped: int | None = None
+
+
+class Check(msgspec.Struct, frozen=True, tag="check", tag_field="type"):
+    """The question about an open transaction; `checks` counts the questions so far."""
+
+    transaction: str
+    group: str
+    checks: int
+    message: Message
 
 
 class Published(msgspec.Struct, frozen=True, tag="published", tag_field="type"):
@@ -101,13 +111,20 @@ class Goodbye(msgspec.Struct, frozen=True, tag="goodbye", tag_field="type"):
     reason: str
 
 
-ServerFrame = Welcome | Subscribed | Assigned | Messages | State | Published | ErrorFrame | Goodbye
+ServerFrame = Welcome | Subscribed | Assigned | Messages | State | Published | Check | ErrorFrame | Goodbye
 
 
 class _JsonMessages(msgspec.Struct, frozen=True, tag="messages", tag_field="type"):
     subscription: str
     receipt: str
     messages: list[dict[str, Any]]
+
+
+class _JsonCheck(msgspec.Struct, frozen=True, tag="check", tag_field="type"):
+    transaction: str
+    group: str
+    checks: int
+    message: dict[str, Any]
 
 
 class StreamCoding(Protocol):
@@ -164,7 +181,7 @@ class JsonCoding:
     subprotocol = "gantry.v1.json"
 
     def __init__(self) -> None:
-        kinds = Welcome | Subscribed | Assigned | _JsonMessages | State | Published | ErrorFrame | Goodbye
+        kinds = Welcome | Subscribed | Assigned | _JsonMessages | State | Published | _JsonCheck | ErrorFrame | Goodbye
         self._decoder = msgspec.json.Decoder(kinds, strict=False)
         self._encoder = msgspec.json.Encoder()
 
@@ -174,6 +191,8 @@ class JsonCoding:
             frame = self._decoder.decode(data)
             if isinstance(frame, _JsonMessages):
                 return Messages(frame.subscription, frame.receipt, [_message(each) for each in frame.messages])
+            if isinstance(frame, _JsonCheck):
+                return Check(frame.transaction, frame.group, frame.checks, _message(frame.message))
         except (*DECODE_ERRORS, KeyError, ValueError) as error:
             if _is_unknown(error):
                 return None

@@ -29,6 +29,10 @@ class Connection(Protocol):
         """Send a frame and return its answer."""
         ...
 
+    def send_soon(self, frame: Mapping[str, Any]) -> None:
+        """Send a frame without waiting for it."""
+        ...
+
     def forget(self, subscription: "Subscription") -> None:
         """Remove the subscription from the stream."""
         ...

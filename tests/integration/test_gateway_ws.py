@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
@@ -31,7 +32,7 @@ from gantry.remoting.codes import RequestCode
 from gantry.remoting.headers.client import GetConsumerRunningInfoHeader
 from gantry.runtime.clock import SystemClock
 from gantry.runtime.rng import Rng
-from tests.support.stack import Stack
+from tests.support.stack import Stack, environment
 from tests.unit.services.gateway.ws.streams import check_frame
 
 # The supervisor restarts a killed gateway after a pause, on a machine that may be busy.
@@ -519,3 +520,30 @@ async def test_a_key_limits_its_streams_and_their_publishes(
             return False
 
         await eventually(is_closed)
+
+
+async def test_the_command_line_tails_a_topic(stack: Stack, client: AsyncGantryClient, topic: str) -> None:
+    await send(client, topic, 20, tag="A")
+    command = [sys.executable, "-m", "gantry.cli", "tail", topic, "--from", "first", "--filter", "A", "--limit", "20"]
+    running = await asyncio.create_subprocess_exec(
+        *command, "--json", "--data", str(stack.directory), stdout=asyncio.subprocess.PIPE, env=environment()
+    )
+    async with asyncio.timeout(DEADLINE_S):
+        printed, _ = await running.communicate()
+    assert running.returncode == 0
+    lines = [json.loads(line) for line in printed.splitlines()]
+    assert {line["body"] for line in lines} == {f"{topic}  {number}" for number in range(20)}
+
+
+async def test_the_client_library_tails_a_topic_while_it_consumes_another(
+    stack: Stack, client: AsyncGantryClient, topic: str
+) -> None:
+    async with StreamClient.from_stack(stack.directory) as stream:
+        tail = await stream.tail(topic)
+        await tail.wait_assigned()
+        wanted = await send(client, topic, 50)
+        assert {message.text for message in await receive(tail, 50)} == wanted
+        await client.delete_topic(topic)
+        with pytest.raises(GantryProblem, match="unknown-topic"):
+            async with asyncio.timeout(DEADLINE_S):
+                await anext(tail)

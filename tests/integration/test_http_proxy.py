@@ -47,7 +47,7 @@ async def ask_all(url: str) -> None:
             await client.list_topics()
     stream = url.replace("http", "ws") + "/v1/stream"
     with pytest.raises((GantryProblem, GantryConnectionError)):
-        await open_stream(stream, JsonCoding(), headers={}, client_name=None, timeout_s=10)
+        await open_stream(stream, JsonCoding(), headers={}, hello={}, timeout_s=10)
 
 
 async def test_this_machine_is_called_directly(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:

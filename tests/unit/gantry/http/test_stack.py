@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gantry.http import AsyncGantryClient, GantryClient, NoStackError, StreamClient, baseclient, stream
+from gantry.http import AsyncGantryClient, GantryClient, NoStackError, StreamClient, baseclient, streamcore
 from gantry.http.stack import Stack, read_stack
 from gantry.runtime.osfilesystem import OsFileSystem
 
@@ -47,7 +47,7 @@ def test_no_stack(content: bytes | OSError, message: str) -> None:
 
 
 async def test_clients_of_a_stack(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (baseclient, stream):
+    for module in (baseclient, streamcore):
         monkeypatch.setattr(module, "read_stack", lambda _: Stack("http://h:1", "k"))
     with GantryClient.from_stack("data") as sync:
         assert sync.base_url == "http://h:1"

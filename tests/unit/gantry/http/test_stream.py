@@ -72,9 +72,15 @@ class Gateway:
         self.opened_at: list[float] = []
 
     async def open(
-        self, url: str, coding: StreamCoding, *, headers: Mapping[str, str], client_name: str | None, timeout_s: float
+        self,
+        url: str,
+        coding: StreamCoding,
+        *,
+        headers: Mapping[str, str],
+        hello: Mapping[str, object],
+        timeout_s: float,
     ) -> tuple[Socket, Welcome]:
-        self.url, self.headers = url, headers
+        self.url, self.headers, self.hello = url, headers, hello
         if self.refusals:
             raise self.refusals.pop(0)
         socket = FakeSocket(coding)

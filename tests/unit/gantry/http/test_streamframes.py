@@ -26,7 +26,7 @@ def test_messages_are_the_same_in_both_codings() -> None:
 
 @pytest.mark.parametrize("coding", [JsonCoding(), MsgpackCoding()])
 def test_frames_of_a_later_version_are_ignored(coding: JsonCoding | MsgpackCoding) -> None:
-    assert coding.decode(coding.encode({"type": "check", "transaction": "t"})) is None
+    assert coding.decode(coding.encode({"type": "tide", "transaction": "t"})) is None
 
 
 @pytest.mark.parametrize("coding", [JsonCoding(), MsgpackCoding()])
