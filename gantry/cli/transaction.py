@@ -14,6 +14,9 @@ TransactionArgument = Annotated[
     str, typer.Argument(metavar="TRANSACTION", help="The id that `gantry transaction list` shows.")
 ]
 
+CHECK_MS = 20_000
+"""Time for which the gateway waits for producers."""
+
 _COLUMNS = ("transaction", "state", "origin", "group", "topic", "created_at", "checks", "delivered_at")
 
 
@@ -111,6 +114,20 @@ def rollback(
 ) -> None:
     """Roll a transaction back, so that its message is never delivered."""
     _print(connect(data, url, key).call("POST", f"{_path(transaction)}:rollback"), as_json=as_json)
+
+
+@app.command()
+def check(
+    transaction: TransactionArgument,
+    *,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask the producers of an open transaction now, and write their answer as a decision."""
+    found = connect(data, url, key).call("POST", f"{_path(transaction)}:check", wait_ms=CHECK_MS)
+    _print(found, as_json=as_json)
 
 
 def _print(found: dict[str, Any], *, as_json: bool) -> None:

@@ -132,6 +132,7 @@ class RuntimeInfo:
             "earliestMessageTimeStamp": str(-1 if earliest_ms is None else earliest_ms),
             "pageCacheLockTimeMills": str(self._waiters.oldest_wait_ms()),
             # Gantry's own figures. They show damage that RocketMQ would cut off without a report.
+            "gantryFlushBehindBytes": str(state.max_physical_offset - state.flushed_offset),
             "gantryStoreWritable": str(state.writable).lower(),
             "gantryStoreReason": state.reason,
             "gantryLostBytes": str(state.lost_bytes),

@@ -396,6 +396,39 @@ async def test_a_stream_of_the_group_decides_what_the_broker_asks_about(stack: S
             )
 
 
+async def test_a_person_can_have_the_producers_asked_now(stack: Stack, http: httpx.Client) -> None:
+    # The broker does not ask for an hour.
+    begun = [begin(http, body, group="ASKED_NOW") for body in ("commit", "unknown")]
+
+    async def check(transaction: dict[str, Any]) -> dict[str, Any]:
+        answer = await asyncio.to_thread(http.post, f"/v1/transactions/{transaction['transaction']}:check", timeout=60)
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    assert (await check(begun[0]))["decision"] == "unknown", "there is nobody to ask"
+    url = stack.facts["http"].replace("http", "ws", 1) + "/v1/stream"
+    headers = {"Authorization": f"Bearer {stack.facts['api_key']}"}
+    async with connect(url, additional_headers=headers, subprotocols=[Subprotocol("gantry.v1.json")]) as socket:
+        await socket.recv()
+        await socket.send(json.dumps({"type": "hello", "producer_groups": ["ASKED_NOW"]}))
+        for transaction, decision, state in zip(begun, ("commit", "unknown"), ("committed", "open"), strict=True):
+            asking = asyncio.ensure_future(check(transaction))
+            async with asyncio.timeout(WAIT_S):
+                asked = json.loads(await socket.recv())
+                assert (asked["type"], asked["message"]["topic"], asked["message"]["body"]) == (
+                    "check", "ORDERS", decision,
+                )  # fmt: skip
+                answer = {"type": "check_result", "transaction": transaction["transaction"], "decision": decision}
+                await socket.send(json.dumps(answer))
+                found = await asking
+            assert (found["state"], found["decision"], found["asked"]) == (state, decision, True)
+    again = await check(begun[0])
+    assert (again["decision"], again["asked"]) == ("commit", False)
+    unknown = await asyncio.to_thread(http.post, "/v1/transactions/none:check")
+    assert unknown.status_code == 404
+
+
 class CheckHandler(BaseHTTPRequestHandler):
     """Decides what the body of the message says."""
 

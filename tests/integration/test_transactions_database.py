@@ -144,7 +144,12 @@ class Gateway:
             self.metrics,
             interval_ms=1000,
         )
-        self.producers = ProducerGroups(self.engine, metadata, self.metrics)
+        self.producers = ProducerGroups(
+            self.engine,
+            metadata,
+            self.metrics,
+            self.halves,  # type: ignore[arg-type]
+        )
         self.producers.use(self.transactions, askers)
 
     async def begin(self, transaction: str, *, with_place: bool = True) -> None:

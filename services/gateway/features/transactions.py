@@ -5,7 +5,7 @@ decided by an admin only. An admin sees all.
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from gantry.model.names import check_group, check_topic
 from services.gateway.asgi.answer import Answer, json_answer
@@ -26,15 +26,25 @@ from services.gateway.usecases.transactions.mirror import TransactionMirror
 from services.gateway.usecases.transactions.producers import ProducerGroups
 from services.gateway.usecases.transactions.transactions import Transactions
 from services.gateway.views.page import page_view
-from services.gateway.views.transactions import begun_view, decided_view, transaction_view
+from services.gateway.views.transactions import begun_view, checked_view, decided_view, transaction_view
 
 _FILTER: Final = frozenset({"cursor", "group", "limit", "state", "topic"})
+
+
+class CheckNow(Protocol):
+    """Asks the producers of a transaction (producers.py)."""
+
+    async def __call__(
+        self, transaction: str, *, may_decide: Callable[[Transaction], bool]
+    ) -> tuple[Transaction, bool]:
+        """Return the transaction after the answer, and whether producers were asked. Raises ProblemError."""
+        ...
 
 
 def transaction_feature(core: Core) -> Feature:
     """Return the routes of transactions, and the work that delivers decisions and answers checks."""
     halves = Halves(core.engine, core.brokers)
-    producers = ProducerGroups(core.engine, core.metadata, core.metrics)
+    producers = ProducerGroups(core.engine, core.metadata, core.metrics, halves)
     transactions = Transactions(
         core.metadata,
         core.sending,
@@ -60,7 +70,7 @@ def transaction_feature(core: Core) -> Feature:
         interval_ms=core.settings.transaction_mirror_interval_ms,
     )
     return Feature(
-        transaction_routes(transactions, core.sending),
+        transaction_routes(transactions, core.sending, check_now=producers.check_now),
         background={
             "transaction_deliveries": deliveries.run,
             "transaction_groups": producers.run,
@@ -69,7 +79,7 @@ def transaction_feature(core: Core) -> Feature:
     )
 
 
-def transaction_routes(transactions: Transactions, sending: SendMessages) -> list[Operation]:
+def transaction_routes(transactions: Transactions, sending: SendMessages, *, check_now: CheckNow) -> list[Operation]:
     """Return the routes of transactions."""
 
     async def begin(call: Call) -> Answer:
@@ -100,6 +110,10 @@ def transaction_routes(transactions: Transactions, sending: SendMessages) -> lis
 
         return endpoint
 
+    async def check(call: Call) -> Answer:
+        row, is_asked = await check_now(call.path_params["transaction"], may_decide=_may_decide(call))
+        return json_answer(checked_view(row, is_asked=is_asked))
+
     async def page(call: Call) -> Answer:
         query = call.query
         state, group, topic = query.get("state"), query.get("group"), query.get("topic")
@@ -129,6 +143,7 @@ def transaction_routes(transactions: Transactions, sending: SendMessages) -> lis
         Operation("POST", "/v1/topics/{topic}/transactions", begin, is_send=True),
         Operation("POST", f"{path}:commit", decide(COMMITTED)),
         Operation("POST", f"{path}:rollback", decide(ROLLED_BACK)),
+        Operation("POST", f"{path}:check", check),
         Operation("GET", "/v1/transactions", page, _FILTER),
         Operation("GET", "/v1/transactions/{transaction:id}", show),
     ]

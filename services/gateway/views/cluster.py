@@ -45,6 +45,12 @@ def store_view(store: StoreFigures) -> dict[str, Any]:
         "dispatch_behind_bytes": store.dispatch_behind_bytes,
         "earliest_stored_at": time_view(store.earliest_stored_at_ms),
         "booted_at": time_view(store.booted_at_ms),
+        "flush_behind_bytes": store.flush_behind_bytes,
+        "writable": store.is_writable,
+        "reason": store.reason,
         "put_tps": store.put_tps,
+        "get_tps": store.get_tps,
+        "put_latency_p99_ms": store.put_latency_p99_ms,
         "messages_put_today": store.messages_put_today,
+        "messages_got_today": store.messages_got_today,
     }

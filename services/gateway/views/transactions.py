@@ -1,11 +1,13 @@
 """The JSON form of transactions."""
 
-from typing import Any
+from typing import Any, Final
 
-from services.gateway.db.transactions import Transaction
+from services.gateway.db.transactions import COMMITTED, ROLLED_BACK, Transaction
 from services.gateway.schemas.times import format_moment
 from services.gateway.usecases.transactions.transactions import Begun
 from services.gateway.views.optional import moment_view
+
+_DECISIONS: Final = {COMMITTED: "commit", ROLLED_BACK: "rollback"}
 
 
 def transaction_view(row: Transaction) -> dict[str, Any]:
@@ -46,3 +48,8 @@ def begun_view(begun: Begun) -> dict[str, Any]:
 def decided_view(row: Transaction) -> dict[str, Any]:
     """Return a decided transaction in the contract's form."""
     return {"transaction": row.id, "state": row.state, "delivered": row.delivered_at is not None}
+
+
+def checked_view(row: Transaction, *, is_asked: bool) -> dict[str, Any]:
+    """Return a transaction whose producers were asked in the contract's form."""
+    return {**decided_view(row), "asked": is_asked, "decision": _DECISIONS.get(row.state, "unknown")}

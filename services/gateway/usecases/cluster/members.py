@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import ClientError
@@ -36,6 +37,12 @@ class StoreFigures:
         booted_at_ms: Start of the broker.
         put_tps: Messages stored per second.
         messages_put_today: Messages stored since midnight.
+        flush_behind_bytes: Part of the CommitLog that is not on disk yet.
+        is_writable: Whether the store takes messages.
+        reason: Why it takes none.
+        get_tps: Messages delivered per second.
+        put_latency_p99_ms: 99th percentile of the time of a send in the broker.
+        messages_got_today: Messages delivered since midnight.
     """
 
     disk_ratio: float | None
@@ -46,6 +53,12 @@ class StoreFigures:
     booted_at_ms: int | None
     put_tps: float | None
     messages_put_today: int | None
+    flush_behind_bytes: int | None = None
+    is_writable: bool | None = None
+    reason: str | None = None
+    get_tps: float | None = None
+    put_latency_p99_ms: float | None = None
+    messages_got_today: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +150,9 @@ class Cluster:
         )
 
 
+_FLAGS: Final = {"true": True, "false": False}
+
+
 def read_store_figures(table: Mapping[str, str]) -> StoreFigures:
     """Return the store's figures from a broker's runtime information; pure."""
     return StoreFigures(
@@ -148,6 +164,12 @@ def read_store_figures(table: Mapping[str, str]) -> StoreFigures:
         booted_at_ms=_time_ms(table.get("bootTimestamp")),
         put_tps=_number((table.get("putTps") or "").partition(" ")[0]),
         messages_put_today=_difference(table.get("msgPutTotalTodayNow"), table.get("msgPutTotalTodayMorning")),
+        flush_behind_bytes=_integer(table.get("gantryFlushBehindBytes")),
+        is_writable=_FLAGS.get(table.get("gantryStoreWritable") or ""),
+        reason=table.get("gantryStoreReason") or None,
+        get_tps=_number((table.get("getTransferredTps") or "").partition(" ")[0]),
+        put_latency_p99_ms=_number(table.get("putLatency99")),
+        messages_got_today=_difference(table.get("msgGetTotalTodayNow"), table.get("msgGetTotalTodayMorning")),
     )
 
 

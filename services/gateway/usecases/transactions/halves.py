@@ -22,10 +22,12 @@ from gantry.remoting.headers.transaction import (
     ResumeCheckHalfMessageHeader,
     TransactionDecisionHeader,
 )
+from gantry.runtime.digits import parse_digits
 from services.gateway.db.transactions import COMMITTED, ROLLED_BACK, Transaction
 from services.gateway.usecases.cluster.brokers import Brokers
 
 _SAME_ID_MAX: Final = 64
+_QUEUE_MAX: Final = 2**31 - 1
 _END_MS: Final = 2**63 - 1
 _STATES: Final = {sysflag.TRANSACTION_COMMIT: COMMITTED, sysflag.TRANSACTION_ROLLBACK: ROLLED_BACK}
 
@@ -57,6 +59,18 @@ class Halves:
             return None
         broker, half = max(found, key=lambda pair: (pair[1].stored_at_ms, pair[1].queue_offset))
         return HalfPlace(broker, half.queue_offset, half.physical_offset)
+
+    async def find_message(self, transaction: Transaction) -> StoredMessage | None:
+        """Return the newest half message under its own topic and queue, as a broker shows it in a check.
+
+        None: no broker has one. Raises ProblemError (503) like `find`.
+        """
+        found = [half for _, half in await self._query(TRANS_HALF_TOPIC, transaction) if _is_half(half, transaction)]
+        if not found:
+            return None
+        half = max(found, key=lambda each: (each.stored_at_ms, each.queue_offset))
+        queue_id = parse_digits(half.properties.get(PropertyName.REAL_QID, ""), _QUEUE_MAX) or 0
+        return half._replace(topic=transaction.topic, queue_id=queue_id)
 
     async def is_committed(self, transaction: Transaction) -> bool:
         """Return whether the broker of the half message has stored the message itself. Raises ProblemError (503)."""

@@ -9,6 +9,7 @@ Concurrency: the event loop's thread.
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from gantry.client.engine import ClientEngine
@@ -20,12 +21,13 @@ from gantry.runtime.digits import parse_digits
 from gantry.runtime.telemetry import logger
 from services.gateway.db.repositories import Actor
 from services.gateway.db.transactions import COMMITTED, HTTP, OPEN, ROLLED_BACK, Transaction, TransactionRepository
-from services.gateway.errors import ALREADY_DECIDED, ProblemError
+from services.gateway.errors import ALREADY_DECIDED, CONFLICT, ProblemError
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.reading.messages import read_message
 from services.gateway.usecases.transactions.checking import Asker, TransactionCheck
 from services.gateway.usecases.transactions.delivery import DECISIONS
+from services.gateway.usecases.transactions.halves import Halves
 from services.gateway.usecases.transactions.transactions import Transactions
 
 log = logger("gateway.transactions")
@@ -36,16 +38,19 @@ KEPT_S: Final = 60.0
 GROUPS_MAX: Final = 1_000
 PRODUCER: Final = Actor("check")
 """The origin of a decision that a producer gave in answer to a check."""
+CHECK_NOW_S: Final = 20.0
+"""Time for the answers to a check that a person asks for."""
 _CHECKS_MAX: Final = 2**31 - 1
 
 
 class ProducerGroups:
     """Joins and leaves producer groups, and answers their checks."""
 
-    def __init__(self, engine: ClientEngine, metadata: Metadata, metrics: GatewayMetrics) -> None:
+    def __init__(self, engine: ClientEngine, metadata: Metadata, metrics: GatewayMetrics, halves: Halves) -> None:
         self._engine = engine
         self._metadata = metadata
         self._metrics = metrics
+        self._halves = halves
         self._askers: Sequence[Asker] = ()
         self._transactions: Transactions | None = None
         # Group → function that ends listening, and the time (monotonic ms) at which it was needed last.
@@ -108,6 +113,38 @@ class ProducerGroups:
         decision = Decision.UNKNOWN if row is None else DECISIONS.get(row.state, Decision.UNKNOWN)
         self._metrics.count(f"transaction_checks_{decision.name.lower()}")
         return decision
+
+    async def check_now(
+        self, transaction: str, *, may_decide: Callable[[Transaction], bool]
+    ) -> tuple[Transaction, bool]:
+        """Ask the producers of an open transaction through this gateway, and write their answer as a decision.
+
+        Args:
+            transaction: Id of the transaction.
+            may_decide: Returns whether the caller may decide a transaction; one that it may not decide does not exist
+                for it.
+
+        Returns:
+            The transaction as it is then, and whether producers were asked: not about a decided one.
+
+        Raises:
+            ProblemError: 404: there is no such transaction. 409: it is of a remoting client, or its message is not
+                stored. 503: Postgres or a broker is unavailable.
+        """
+        assert self._transactions is not None, "`use` comes before the first check"
+        row = await self._transactions.get(transaction, may_see=may_decide)
+        if row.state != OPEN:
+            return row, False
+        if row.origin != HTTP:
+            detail = f"transaction: {row.id} is of a RocketMQ client, whom only its broker asks"
+            raise ProblemError(CONFLICT, detail, field="transaction")
+        half = await self._halves.find_message(row)
+        if half is None:
+            raise ProblemError(CONFLICT, f"transaction: the message of {row.id} is on no broker", field="transaction")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CHECK_NOW_S):
+                return await self._ask(row, half), True
+        return await self._transactions.get(transaction, may_see=may_decide), True
 
     async def _find(self, half: StoredMessage) -> Transaction | None:
         async with self._metadata.transaction() as session:

@@ -339,6 +339,7 @@ class TestBrokerConfig:
         assert table["commitLogMaxOffset"] == str(unit.store.max_physical_offset)
         assert table["dispatchBehindBytes"] == "0"
         assert table["gantryStoreWritable"] == "true"
+        assert int(table["gantryFlushBehindBytes"]) >= 0
         assert table["brokerVersionDesc"] == "V5_3_3"
 
 

@@ -43,6 +43,8 @@ def test_brokers_with_different_filters_are_two_sightings():
 
 def test_a_store_is_shown_with_the_reported_fields():
     facts = {"commitLogDiskRatio": "0.19", "commitLogMaxOffset": "733", "putTps": "1.5 2 3", "msgPutTotalTodayNow": "5"}
+    facts |= {"gantryFlushBehindBytes": "17", "gantryStoreWritable": "false", "gantryStoreReason": "disk full"}
+    facts |= {"getTransferredTps": "2.5 2 3", "putLatency99": "1.25", "msgGetTotalTodayNow": "9"}
     facts |= {"msgPutTotalTodayMorning": "2", "earliestMessageTimeStamp": "-1", "bootTimestamp": "1"}
     view = store_view(read_store_figures(facts))
     assert view == {
@@ -52,8 +54,14 @@ def test_a_store_is_shown_with_the_reported_fields():
         "dispatch_behind_bytes": None,
         "earliest_stored_at": None,
         "booted_at": "1970-01-01T00:00:00.001Z",
+        "flush_behind_bytes": 17,
+        "writable": False,
+        "reason": "disk full",
         "put_tps": 1.5,
+        "get_tps": 2.5,
+        "put_latency_p99_ms": 1.25,
         "messages_put_today": 3,
+        "messages_got_today": None,
     }
     unreadable = read_store_figures({"putTps": "?", "commitLogDiskRatio": "x", "commitLogMaxOffset": "-5"})
     assert set(store_view(unreadable).values()) == {None}

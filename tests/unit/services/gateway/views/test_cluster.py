@@ -21,8 +21,9 @@ def test_members_that_answer_and_members_that_do_not():
         b'"brokers":[{"cluster":"C","broker":"a","broker_id":0,"role":"master","address":"a:1","reachable":true,'
         b'"detail":"name servers do not list it at the moment","drained":true,"version":"V5_3_3",'
         b'"store":{"disk_ratio":null,"min_physical_offset":"0","max_physical_offset":"733",'
-        b'"dispatch_behind_bytes":null,"earliest_stored_at":null,"booted_at":null,"put_tps":null,'
-        b'"messages_put_today":null}},'
+        b'"dispatch_behind_bytes":null,"earliest_stored_at":null,"booted_at":null,"flush_behind_bytes":null,'
+        b'"writable":null,"reason":null,"put_tps":null,"get_tps":null,"put_latency_p99_ms":null,'
+        b'"messages_put_today":null,"messages_got_today":null}},'
         b'{"cluster":"C","broker":"a","broker_id":1,"role":"slave","address":"a:2","reachable":false,'
         b'"detail":"connection refused","drained":null,"version":null,"store":null}],"metadata":"unavailable"}'
     )
