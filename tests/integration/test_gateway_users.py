@@ -2,8 +2,10 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -15,6 +17,7 @@ import httpx
 import pytest
 from sqlalchemy import insert, select
 
+from gantry.cli.stack.processes import family, signal_all
 from gantry.runtime.clock import SystemClock
 from services.gateway.auth.passwords import Passwords
 from services.gateway.auth.sessionring import SessionRing, digest_of
@@ -325,3 +328,36 @@ def test_users_are_managed_by_the_command_line(stack, browser):
     assert "jane" in gantry_user(stack, "list")
     gantry_user(stack, "delete", "jane")
     assert "jane" not in gantry_user(stack, "list")
+
+
+@pytest.mark.parametrize("path", ["/v1/oidc", "/v1/oidc/acme/login", "/v1/oidc/acme/callback"])
+def test_single_sign_on_comes_later(browser, path):
+    answer = browser.client.get(path)
+    assert (answer.status_code, answer.json()["type"]) == (501, "https://gantry.dev/problems/not-implemented")
+    assert browser.client.get("/v1/oidcs").status_code == 401
+
+
+def test_while_postgres_is_frozen_log_ins_are_503_in_time_and_known_sessions_work(stack, by_key, open_browser):
+    put_user(by_key, "olga", "operator")
+    known = open_browser()
+    assert known.log_in("olga").status_code == 201
+    postgres = family(stack.pid_of("postgres"))
+    signal_all(postgres, signal.SIGSTOP)
+    try:
+        # Failed attempts beyond the limit of the throttle: an outage is no failure of the user.
+        for _ in range(7):
+            began = time.monotonic()
+            answer = open_browser().log_in("olga")
+            assert (answer.status_code, answer.json()["type"].rpartition("/")[2]) == (503, "metadata-unavailable")
+            assert answer.headers["retry-after"]
+            assert time.monotonic() - began < 15
+        assert known.client.get("/v1/session").json()["user"] == "olga"
+        assert known.client.get("/v1/topics").status_code == 200
+        assert known.client.delete("/v1/session").status_code == 503
+        stranger = open_browser()
+        stranger.client.cookies.set("gantry_session", "x" * 43)
+        assert stranger.client.get("/v1/session").status_code == 503, "nobody can tell that it is wrong"
+    finally:
+        signal_all(postgres, signal.SIGCONT)
+    stack.wait_for(lambda: open_browser().log_in("olga").status_code == 201, "the log-in to work again")
+    assert known.client.get("/v1/session").status_code == 200, "the log-out was not carried out"

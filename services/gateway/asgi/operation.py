@@ -15,12 +15,14 @@ from services.gateway.asgi.call import CALL, Call
 from services.gateway.asgi.paths import nothing_at
 from services.gateway.asgi.query import parse_query
 from services.gateway.auth.keyring import UnknownKeyError
-from services.gateway.errors import METHOD_NOT_ALLOWED, ProblemError
+from services.gateway.errors import METHOD_NOT_ALLOWED, ProblemError, not_implemented
 from services.gateway.limits import UNSENT_BYTES_FREE
 
 Endpoint = Callable[[Call], Awaitable[Answer]]
 
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
+_OIDC: Final = "/v1/oidc"
+"""Paths of single sign-on. They are not in the contract, because it comes later."""
 _CONVERTOR: Final = re.compile(r":\w+\}")
 
 
@@ -99,10 +101,12 @@ async def answer_unmatched(request: Request, error: Exception) -> Response:
     """Answer a request that no route takes: OPTIONS, a wrong method (405) or an unknown path (404).
 
     Raises:
-        ProblemError: 400, 401, 404, 405, 429.
+        ProblemError: 400, 401, 404, 405, 429, 501.
     """
     assert isinstance(error, HTTPException), error
     call: Call = request.scope[CALL]
+    if request.scope["path"] == _OIDC or request.scope["path"].startswith(f"{_OIDC}/"):
+        raise not_implemented("path", "single sign-on with OIDC is not supported yet; log in with POST /v1/session")
     try:
         call.gate.admit_unmatched(call)
     except UnknownKeyError as unknown:
