@@ -13,11 +13,20 @@ STORED_ID_V4_LENGTH: Final = 32
 STORED_ID_V6_LENGTH: Final = 56
 
 _OFFSET = struct.Struct(">q")
+_OFFSET_MASK: Final = 2**64 - 1
+# A reader sees the messages of a few stores.
+_PREFIXES_CACHED_MAX: Final = 256
+_prefixes: dict[Address, str] = {}
 
 
 def encode_stored_id(store_host: Address, physical: int) -> str:
     """Return the id of the record at physical offset `physical` in the store at `store_host`."""
-    return encode_packed_stored_id(pack_host(store_host), physical)
+    prefix = _prefixes.get(store_host)
+    if prefix is None:
+        if len(_prefixes) >= _PREFIXES_CACHED_MAX:
+            _prefixes.clear()
+        prefix = _prefixes[store_host] = pack_host(store_host).hex().upper()
+    return f"{prefix}{physical & _OFFSET_MASK:016X}"
 
 
 def encode_packed_stored_id(store_host: bytes, physical: int) -> str:

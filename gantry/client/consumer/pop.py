@@ -10,7 +10,7 @@ import contextlib
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from gantry.client.answers import read_body, read_header
 from gantry.client.engine import ClientEngine
@@ -81,8 +81,7 @@ _STATUSES: dict[int, PopStatus] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class PoppedMessage:
+class PoppedMessage(NamedTuple):
     """A message and its receipt.
 
     Attributes:
@@ -233,15 +232,16 @@ class PopConsumer:
         """
         if not receipts:
             return {}
-        groups: dict[tuple[str, PopReceipt], list[int]] = {}
+        # By topic and all of a receipt but its queue offset.
+        groups: dict[tuple[str, tuple[Any, ...]], list[int]] = {}
         for index, (topic, receipt) in enumerate(receipts):
-            span = (receipt.queue_offset - receipt.start_offset) // OFFSETS_SPAN_MAX
-            if receipt.broker_name != broker_name or span:
+            span = receipt[-1] - receipt[0]
+            if receipt.broker_name != broker_name or not 0 <= span < OFFSETS_SPAN_MAX:
                 raise InvalidArgumentError("receipts", encode_pop_receipt(receipt), f"is none of broker {broker_name}")
-            groups.setdefault((topic, receipt._replace(queue_offset=receipt.start_offset)), []).append(index)
+            groups.setdefault((topic, receipt[:-1]), []).append(index)
         acks = [
-            _batch_ack(self.group, topic, pop, [receipts[index][1].queue_offset for index in indexes])
-            for (topic, pop), indexes in groups.items()
+            _batch_ack(self.group, topic, receipts[indexes[0]][1], [receipts[index][1][-1] for index in indexes])
+            for (topic, _), indexes in groups.items()
         ]
         address = await self._address(receipts[0][0], broker_name)
         request = RemotingCommand.request(
@@ -376,19 +376,20 @@ def _popped(
     text = message.properties.get(PropertyName.POP_CK)
     if text is None:
         receipt = PopReceipt(
-            start_offset=starts[NOT_RETRY, message.queue_id],
-            popped_at_ms=answer.pop_time,
-            invisible_ms=answer.invisible_time,
-            revive_queue_id=answer.revive_qid,
-            retry=NOT_RETRY,
-            broker_name=broker_name,
-            queue_id=message.queue_id,
-            queue_offset=message.queue_offset,
+            starts[NOT_RETRY, message.queue_id],
+            answer.pop_time,
+            answer.invisible_time,
+            answer.revive_qid,
+            NOT_RETRY,
+            broker_name,
+            message.queue_id,
+            message.queue_offset,
         )
     else:
         receipt = decode_pop_receipt(text)
-    count = counts.get((NOT_RETRY, message.queue_id, message.queue_offset))
-    if count is None:
-        count = counts.get((NOT_RETRY, message.queue_id, None), message.reconsume_times)
+    count = message.reconsume_times
+    if counts:
+        of_queue = counts.get((NOT_RETRY, message.queue_id, None), count)
+        count = counts.get((NOT_RETRY, message.queue_id, message.queue_offset), of_queue)
     first = message.properties.get(PropertyName.FIRST_POP_TIME, "")
     return PoppedMessage(message, receipt, count + 1, int(first) if first.isdigit() else answer.pop_time)

@@ -27,6 +27,7 @@ _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 # Most messages of an answer were stored in the same few seconds, and formatting a second takes 1 µs.
 _SECONDS_CACHED_MAX = 1_024
 _seconds: dict[int, str] = {}
+_MILLISECONDS = [f".{ms:03d}Z" for ms in range(1_000)]
 
 
 def format_time(at_ms: int) -> str:
@@ -37,7 +38,7 @@ def format_time(at_ms: int) -> str:
         if len(_seconds) >= _SECONDS_CACHED_MAX:
             _seconds.clear()
         text = _seconds[second] = _format_second(second)
-    return f"{text}.{ms:03d}Z"
+    return text + _MILLISECONDS[ms]
 
 
 def format_moment(moment: datetime) -> str:

@@ -25,7 +25,7 @@ from gantry.runtime.clock import Clock
 from gantry.runtime.tasks import TaskSet
 from gantry.runtime.telemetry import logger
 from services.gateway.auth.receiptkey import ReceiptKey
-from services.gateway.auth.receipts import Receipt, sign_receipt
+from services.gateway.auth.receipts import Receipt, Receipts
 from services.gateway.errors import REFUSED_BY_BROKER, ProblemError, reserved_name
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.usecases.reading.fairgate import FairGate
@@ -265,7 +265,7 @@ class Pulling:
                 log.debug("a message whose client has left stays invisible", group=wanted.group, error=str(error))
 
     def _result(self, key: bytes, wanted: Pull, broker: str, popped: Sequence[PoppedMessage]) -> Pulled:
-        pulled = Pulled()
+        pulled, made = Pulled(), Receipts(key, wanted.group)
         topic = wanted.subscription.topic
         for item in popped:
             record = item.message
@@ -281,7 +281,7 @@ class Pulling:
             except CorruptRecordError as error:
                 pulled.damaged.append((broker, DamagedRecord(record.queue_offset, record.stored_id, error.reason)))
                 continue
-            pulled.messages.append((message, sign_receipt(key, wanted.group, Receipt(topic, times, item.receipt))))
+            pulled.messages.append((message, made.sign(Receipt(topic, times, item.receipt))))
         self._metrics.read_messages += len(pulled.messages)
         self._metrics.damaged_records += len(pulled.damaged)
         return pulled

@@ -11,7 +11,7 @@ from gantry.model.group import parse_tag_expression
 from gantry.model.message import CrcState, StoredMessage
 from gantry.model.record import encode_message
 from gantry.remoting.codes import RequestCode, ResponseCode
-from services.gateway.auth.receipts import open_receipt
+from services.gateway.auth.receipts import Receipts
 from services.gateway.errors import ProblemError
 from services.gateway.usecases.receiving.pulling import Pull, Pulling
 from services.gateway.usecases.receiving.turns import in_turn
@@ -133,7 +133,7 @@ async def test_the_first_broker_that_has_something_answers(pulling, transport):
     transport.at("b:10911", {POP: found(record(7), record(8), start=7)})
     pulled = await pull(pulling, wanted())
     assert [message.record.queue_offset for message, _ in pulled.messages] == [7, 8]
-    receipt = open_receipt(KEY, "g", pulled.messages[1][1])
+    receipt = Receipts(KEY, "g").open(pulled.messages[1][1])
     assert (receipt.topic, receipt.pop.broker_name, receipt.pop.queue_offset) == ("T", "b", 8)
 
 

@@ -10,7 +10,7 @@ from gantry.remoting.bodies import BatchAckRequest, BatchAckResponse, RefusedAck
 from gantry.remoting.bodies.config import encode_subscription_group
 from gantry.remoting.codes import RequestCode, ResponseCode
 from services.gateway.auth.receiptkey import ReceiptKey
-from services.gateway.auth.receipts import Receipt, open_receipt, sign_receipt
+from services.gateway.auth.receipts import Receipt, Receipts
 from services.gateway.errors import ProblemError
 from services.gateway.usecases.configs.kinds import GroupKind
 from services.gateway.usecases.receiving.settling import Settling, judge, retry_delay_ms, sort_receipts
@@ -29,7 +29,7 @@ def pop(offset: int, broker: str = "a") -> PopReceipt:
 
 
 def receipt(offset: int, broker: str = "a", *, group: str = "g", topic: str = "T", times: int = 0) -> str:
-    return sign_receipt(KEY, group, Receipt(topic, times, pop(offset, broker)))
+    return Receipts(KEY, group).sign(Receipt(topic, times, pop(offset, broker)))
 
 
 def anything(topic: str) -> bool:
@@ -115,7 +115,7 @@ async def test_an_extension_gives_new_receipts_in_order(settling, transport):
     settled = await settling.extend("g", [receipt(4, "b"), receipt(5)], anything, invisible_ms=90_000)
     assert outcomes(settled) == [("gone", None), ("extended", None)]
     assert settled[0].new_receipt is None
-    assert open_receipt(KEY, "g", settled[1].new_receipt) == Receipt(
+    assert Receipts(KEY, "g").open(settled[1].new_receipt) == Receipt(
         "T", 0, PopReceipt(5, 2_000, 90_000, 5, "0", "a", 0, 5)
     )
 
