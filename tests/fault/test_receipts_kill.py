@@ -271,7 +271,7 @@ async def test_processes_are_killed_while_clients_consume_by_receipt(
                 assert time.monotonic() < deadline, f"{left} of {len(ledger.sent)} are not acked: {ledger.violations}"
                 assert not running.done()
                 await asyncio.sleep(0.2)
-            # What is still out, or comes again against the promise, comes within this time.
+            # A message that comes again against the promise comes within this time.
             await asyncio.sleep(1.5 * INVISIBLE_MS / 1_000)
         finally:
             for client in clients:
