@@ -24,6 +24,8 @@ NOT_RESET: Final = "not_reset"
 UNKNOWN: Final = "unknown"
 
 _SHOWN_CHARS_MAX: Final = 40
+# An undo names at most this many reasons.
+_REFUSALS_NAMED_MAX: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,12 @@ def refused_move(move: QueueMove, reason: str) -> QueueMove:
     return move.failed(
         ProblemError(CONFLICT, f"{reason}; no queue of broker {move.queue.broker_name} was reset"), is_certain=True
     )
+
+
+def named_refusals(moves: Sequence[QueueMove]) -> str:
+    """Return the reasons why moves were refused. A broker gives all its queues one reason, which is named once."""
+    reasons = dict.fromkeys(move.problem.detail for move in moves if move.problem is not None)
+    return "; ".join(list(reasons)[:_REFUSALS_NAMED_MAX])
 
 
 def time_note(

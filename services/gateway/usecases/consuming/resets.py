@@ -45,6 +45,7 @@ from services.gateway.usecases.consuming.resetplan import (
     RESET,
     QueueMove,
     ResetReport,
+    named_refusals,
     read_token,
     refusal,
     refused_move,
@@ -54,8 +55,6 @@ from services.gateway.usecases.consuming.resetplan import (
 from services.gateway.usecases.metadata import Metadata
 
 _SEARCHES_AT_ONCE: Final = 16
-# An undo names at most this many queues that can't be undone.
-_REFUSALS_NAMED_MAX: Final = 5
 
 
 class OffsetResets:
@@ -157,8 +156,7 @@ class OffsetResets:
             away = next((move.problem for move in problems if move.problem and move.problem.kind is not CONFLICT), None)
             if away is not None:
                 raise ProblemError(away.kind, f"{away.detail}; nothing was undone")
-            named = "; ".join(str(move.problem and move.problem.detail) for move in problems[:_REFUSALS_NAMED_MAX])
-            raise ProblemError(UNDO_REFUSED, f"undo: {named}", field="/undo")
+            raise ProblemError(UNDO_REFUSED, f"undo: {named_refusals(problems)}", field="/undo")
         await self._record(group, tried, actor, "group.offsets.undo")
         done = await self._apply(group, tried, epochs, dry_run=False)
         return ResetReport(done, undo_token(group, done))
