@@ -8,7 +8,7 @@ def moves(broker: str, count: int) -> list[QueueMove]:
     return [QueueMove(MessageQueue("T", broker, number), PLANNED) for number in range(count)]
 
 
-def test_the_reason_of_a_broker_is_named_once_for_all_its_queues():
+def test_the_reason_of_a_broker_is_named_once_for_all_its_queues() -> None:
     refused = [refused_move(move, "queue a/0: moved since") for move in moves("a", 4)]
     refused += [refused_move(move, "queue b/2: reset again") for move in moves("b", 4)]
     assert named_refusals(refused) == (
@@ -16,7 +16,7 @@ def test_the_reason_of_a_broker_is_named_once_for_all_its_queues():
     )
 
 
-def test_an_undo_names_a_few_reasons():
+def test_an_undo_names_a_few_reasons() -> None:
     refused = [refused_move(move, f"reason {broker}") for broker in "abcdefgh" for move in moves(broker, 2)]
     assert named_refusals(refused).count("reason") == 5
     assert named_refusals(moves("a", 2)) == ""
