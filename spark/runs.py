@@ -195,12 +195,17 @@ class Runs:
         )
         return done.rowcount == 1
 
-    def requeue(self, run_id: UUID) -> bool:
-        """Queue a run with a final failure again, without a pause. `attempt` is not reset, because it is the fence."""
+    def requeue(self, run_id: UUID, *, also_succeeded: bool = False) -> bool:
+        """Queue a run with a final failure again, without a pause. `attempt` is not reset, because it is the fence.
+
+        Args:
+            run_id: The run.
+            also_succeeded: Whether to do this for a run that has succeeded, too.
+        """
         done = self._connection.execute(
             "UPDATE report_runs SET status = 'queued', finished_at = NULL"
-            " WHERE id = %s AND status IN ('failed', 'timed_out')",
-            (run_id,),
+            " WHERE id = %s AND (status IN ('failed', 'timed_out') OR (%s AND status = 'succeeded'))",
+            (run_id, also_succeeded),
         )
         return done.rowcount == 1
 

@@ -126,6 +126,8 @@ class Job:
         ranking: Selects the rows of the page in a large report.
         window_help: The meaning of `--from` and `--to`, for `--help`.
         needs_database: Whether it can't run without a database.
+        settled_after: The time after the end of a window from which all of its data is there.
+        is_repeatable: Whether a window can be done again, because its rows replace those of the run before.
         surveys: Whether it begins with a survey of all brokers (JobContext.survey), which starts before Spark does.
         rehearse: Returns the job's frame of no rows. Then the next run finds it planned, and the JVM's classes loaded.
         finish: Returns columns that need the computed rows, and the history for the page.
@@ -140,6 +142,8 @@ class Job:
     ranking: Ranking
     window_help: str
     needs_database: bool = False
+    settled_after: timedelta = timedelta(0)
+    is_repeatable: bool = False
     surveys: bool = False
     rehearse: Callable[[SparkSession], DataFrame] | None = None
     finish: Callable[[Arguments, StoredRows, datetime], Finished] | None = None

@@ -110,12 +110,12 @@ class RunLedger:
         self._thread = threading.Thread(target=self._heartbeat_loop, name="heartbeats", daemon=True)
 
     @classmethod
-    def begin(cls, job: str, arguments: Arguments, now: datetime) -> Self:
+    def begin(cls, job: str, arguments: Arguments, now: datetime, *, is_repeatable: bool = False) -> Self:
         """Claim the run that the arguments name, or a new run.
 
         Raises:
             RunRefusedError: Another process has the run, or another run of this job is running.
-            DoneAlreadyError: A run has already covered the window.
+            DoneAlreadyError: A run has already covered the window, and the job is not repeatable.
             psycopg.Error: The database does not answer.
         """
         assert arguments.database is not None
@@ -123,7 +123,7 @@ class RunLedger:
             runs = Runs(connection)
             if arguments.run_id is None:
                 with connection.transaction():
-                    run = _new_run(runs, job, arguments, now)
+                    run = _new_run(runs, job, arguments, now, is_repeatable=is_repeatable)
             else:
                 run = _claimed_run(runs, job, arguments.run_id, arguments.attempt)
         ledger = cls(arguments.database, run, arguments.alerts)
@@ -190,7 +190,7 @@ def _claimed_run(runs: Runs, job: str, run_id: UUID, attempt: int | None) -> Run
     return claimed
 
 
-def _new_run(runs: Runs, job: str, arguments: Arguments, now: datetime) -> Run:
+def _new_run(runs: Runs, job: str, arguments: Arguments, now: datetime, *, is_repeatable: bool) -> Run:
     window = arguments.window
     run, is_new = runs.request(
         job,
@@ -199,10 +199,10 @@ def _new_run(runs: Runs, job: str, arguments: Arguments, now: datetime) -> Run:
         trigger="manual",
         requested_by=COMMAND_LINE,
     )
-    if not is_new and run.status == "succeeded":
+    if not is_new and run.status == "succeeded" and not is_repeatable:
         raise DoneAlreadyError(run)
     if not is_new:
-        runs.requeue(run.id)
+        runs.requeue(run.id, also_succeeded=is_repeatable)
     # Claim it in the transaction that made it, so that the scheduler can't take it in between.
     claimed = runs.claim(run.id)
     if claimed is None:

@@ -180,10 +180,19 @@ def run_view(run: Run, ended: datetime) -> dict[str, Any]:
     }
 
 
-def refuse_future(window: Window | None, now: datetime) -> None:
-    """Raise StartupError if a window ends in the future: it is done once, so the rest would be missing for good."""
+def refuse_future(window: Window | None, now: datetime, *, settled_after: timedelta = timedelta(0)) -> None:
+    """Raise StartupError if a window ends in the future, or so recently that some of its data is not there yet.
+
+    Args:
+        window: The window; None if there is none.
+        now: The time.
+        settled_after: The time after the end of a window from which all of its data is there.
+    """
     if window is not None and window.end > now:
         raise StartupError(f"--to: {utc_of(window.end)} lies in the future: it is {utc_of(now)}")
+    if window is not None and window.end + settled_after > now:
+        ready = utc_of(window.end + settled_after)
+        raise StartupError(f"--to: {utc_of(window.end)} is too recent: its samples are complete at {ready}")
 
 
 def _parser(job: Job) -> argparse.ArgumentParser:
@@ -202,11 +211,11 @@ def _begin(job: Job, arguments: Arguments, now: datetime) -> Ledger:
         raise StartupError(
             f"{job.name} is made from samples in Postgres: give the database with --database URL or --data DIR"
         )
-    refuse_future(arguments.window, now)
+    refuse_future(arguments.window, now, settled_after=job.settled_after)
     # If a report on some groups were kept, readers would take it for a report on the whole cluster.
     if arguments.database is None or arguments.groups:
         return NoLedger(job.name, arguments, now)
-    return RunLedger.begin(job.name, arguments, now)
+    return RunLedger.begin(job.name, arguments, now, is_repeatable=job.is_repeatable)
 
 
 def _page(job: Job, run: Run, rows: StoredRows, *, history: Sequence[Row], ended: datetime) -> str:

@@ -92,6 +92,8 @@ JOB = Job(
     ranking=Ranking(("topic",), ("group", "unit", "messages"), rank),
     window_help="messages that were stored or consumed in it are summed up",
     needs_database=True,
+    settled_after=WRITTEN_EVERY,
+    is_repeatable=True,
 )
 
 if __name__ == "__main__":

@@ -113,6 +113,29 @@ async def test_a_window_has_one_run(http, database):
     assert (again.status_code, again.json()["id"], again.json()["error"]) == (202, made.json()["id"], None)
 
 
+async def test_a_window_of_a_rollup_can_be_run_again(http, database):
+    runs = "/v1/reports/throughput_rollup/runs"
+    made = await http.post(runs, json={"window": WINDOW})
+    assert made.status_code == 202, made.text
+    await finish(database, made.json()["id"])
+    again = await http.post(runs, json={"window": WINDOW})
+    assert (again.status_code, again.json()["id"], again.json()["status"]) == (202, made.json()["id"], "queued")
+    # While it is queued, there is nothing to repeat.
+    assert (await http.post(runs, json={"window": WINDOW})).status_code == 200
+
+
+async def test_a_window_of_a_rollup_waits_for_its_samples(http):
+    now = datetime.now(UTC)
+    window = {"from": (now - timedelta(minutes=5)).isoformat(), "to": (now - timedelta(minutes=4)).isoformat()}
+    answer = await http.post("/v1/reports/throughput_rollup/runs", json={"window": window})
+    assert (answer.status_code, answer.json()["field"]) == (409, "/window/to"), answer.text
+    ready = (now + timedelta(minutes=1)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    assert f"its samples are complete at {ready}" in answer.json()["detail"]
+    assert 30 <= int(answer.headers["retry-after"]) <= 61
+    # A lag report is about the present, whatever its window.
+    assert (await http.post(RUNS, json={"window": window})).status_code == 202
+
+
 async def test_jobs_are_listed_with_schedule_and_last_run(http, database):
     run = await started(http)
     async with database.transaction() as session:

@@ -91,13 +91,16 @@ class ReportRepository:
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
 
-    async def start(self, job: str, window: Window | None, *, actor: Actor) -> RequestedRun:
+    async def start(
+        self, job: str, window: Window | None, *, actor: Actor, is_repeatable: bool = False
+    ) -> RequestedRun:
         """Request a run; a second request for the same run returns the first.
 
         Args:
             job: Name of the job.
             window: Time range; None for a report on the time at which it starts.
             actor: The caller.
+            is_repeatable: Whether a run that has succeeded is queued again.
         """
         # Concurrent requests run one after the other; the lock ends with the transaction.
         await self._session.execute(select(func.pg_advisory_xact_lock(lock_key(f"report.{job}"))))
@@ -107,8 +110,8 @@ class ReportRepository:
             if (
                 run is None
             ):  # The scheduler, which takes no lock, created the window's run between the read and the insert.
-                return await self.start(job, window, actor=actor)
-        elif window is None or run.status not in FAILED:
+                return await self.start(job, window, actor=actor, is_repeatable=is_repeatable)
+        elif window is None or run.status not in ((*FAILED, SUCCEEDED) if is_repeatable else FAILED):
             return RequestedRun(run, is_queued=window is None)
         else:
             run = await self._requeue(run, actor)

@@ -164,6 +164,17 @@ def test_what_was_stopped_does_not_count(runs: Runs) -> None:
     assert (waiting.run.attempt, waiting.since_failure_ms) == (0, None)
 
 
+def test_a_success_is_done_again_only_on_request(runs: Runs, connection: Connection) -> None:
+    run = claimed(runs, queue(runs, "throughput_rollup"))
+    assert runs.finish(run.id, run.attempt, rows=1, files={})
+    assert not runs.requeue(run.id)
+    assert runs.requeue(run.id, also_succeeded=True)
+    assert status(connection, run) == "queued"
+    # A run that waits or is running is not queued twice.
+    assert not runs.requeue(run.id, also_succeeded=True)
+    assert claimed(runs, run).attempt == 2
+
+
 def test_people_come_first(runs: Runs) -> None:
     scheduled = queue(runs)
     broker_queries, _ = runs.request("lag_report", window_start=None, window_end=NOON + timedelta(1), trigger="manual")

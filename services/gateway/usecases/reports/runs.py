@@ -7,14 +7,17 @@ Postgres in one transaction at its end, so that a reader sees either the whole r
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Final
 
+from gantry.model.laghistory import WRITTEN_EVERY
 from gantry.runtime.clock import Clock
 from services.gateway.db.reports import ReportRepository, RequestedRun, Run, Schedule, Window
 from services.gateway.db.repositories import Actor
-from services.gateway.errors import UNKNOWN_REPORT, UNKNOWN_RUN, ProblemError
+from services.gateway.errors import CONFLICT, UNKNOWN_REPORT, UNKNOWN_RUN, ProblemError
 from services.gateway.schemas.cursors import decode_moment_cursor, encode_moment_cursor
-from services.gateway.schemas.reports import LATEST, NewRun, read_run_id, read_window
+from services.gateway.schemas.reports import LATEST, NewRun, moment_of, read_run_id, read_window
+from services.gateway.schemas.times import format_moment
 from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.page import Page
 
@@ -60,12 +63,18 @@ class Reports:
 
         Raises:
             InvalidValueError: The window is not valid.
-            ProblemError: 404: the job does not exist; 503: Postgres is unavailable.
+            ProblemError: 404: the job does not exist; 409: the samples of the window are not complete yet; 503: Postgres
+                is unavailable.
         """
         check_job(job)
-        window = None if wanted.window is None else Window(*read_window(wanted.window, now_ms=self._clock.now_ms()))
+        now_ms = self._clock.now_ms()
+        window = None if wanted.window is None else Window(*read_window(wanted.window, now_ms=now_ms))
+        is_rollup = job == THROUGHPUT_ROLLUP
+        if window is not None and is_rollup:
+            _require_samples(window, moment_of(now_ms))
         async with self._metadata.transaction() as session:
-            return await ReportRepository(session).start(job, window, actor=actor)
+            # The buckets of a rollup replace those of the run before.
+            return await ReportRepository(session).start(job, window, actor=actor, is_repeatable=is_rollup)
 
     async def page(self, job: str, *, cursor: str | None, limit: int) -> Page[Run]:
         """List a job's runs, newest first. Raises InvalidValueError if the cursor is not valid, ProblemError."""
@@ -97,6 +106,19 @@ class Reports:
             repository = ReportRepository(session)
             found = await require_run(repository, job, run_id)
             return found, await repository.html(found.id) if html else None
+
+
+def _require_samples(window: Window, now: datetime) -> None:
+    """Raise ProblemError (409) if samples that belong to a window may still be missing.
+
+    A group that does not move is only sampled every few minutes, and the end of the window lies between two samples.
+    """
+    ready = window.end + WRITTEN_EVERY
+    if ready > now:
+        left_ms = (ready - now) // timedelta(milliseconds=1)
+        reason = f"is too recent: its samples are complete at {format_moment(ready)}; run it then"
+        detail = f"/window/to: {format_moment(window.end)} {reason}"
+        raise ProblemError(CONFLICT, detail, field="/window/to", retry_after_ms=left_ms)
 
 
 def check_job(job: str) -> None:

@@ -26,6 +26,14 @@ def test_a_report_begins_at_the_end_of_the_previous_one(before: datetime | None,
     assert NOW - since_of(before, NOW, LagSettings()) == since
 
 
+def test_a_window_whose_samples_are_not_complete_is_refused_with_the_time_from_which_it_can_run() -> None:
+    window = Window(NOW - timedelta(hours=1), NOW - timedelta(minutes=4))
+    said = "--to: 2026-11-21T11:56:00.000Z is too recent: its samples are complete at 2026-11-21T12:01:00.000Z"
+    with pytest.raises(StartupError, match=said):
+        refuse_future(window, NOW, settled_after=timedelta(minutes=5))
+    refuse_future(window, NOW + timedelta(minutes=1), settled_after=timedelta(minutes=5))
+
+
 def test_a_window_that_ends_in_the_future_is_refused() -> None:
     refuse_future(None, NOW)
     refuse_future(Window(NOW - timedelta(hours=1), NOW), NOW)
