@@ -9,13 +9,17 @@ from gantry.model.group import SubscriptionGroup, parse_tag_expression
 from gantry.model.message import MessageQueue
 from gantry.remoting.bodies import ClientConnection, ConsumerConnection, TopicOffset, TopicStatsTable
 from gantry.remoting.bodies.backlog import FirstUnconsumedQueries, FirstUnconsumedResult, FirstUnconsumedResults
+from gantry.remoting.bodies.offsets import ConsumerOffsetWrapper
+from gantry.remoting.bodies.resets import MadeReset, MadeResets, MovedQueue
 from gantry.remoting.codes import RequestCode, ResponseCode
+from gantry.remoting.headers.reset import AllOffsetsResponseHeader
 from spark.datasource.brokers import survey as surveys
 from spark.datasource.brokers.metadata import Metadata
 from spark.datasource.brokers.positions import GroupPosition, find_positions
 from spark.datasource.brokers.survey import SurveyError, skew_of, survey_brokers
 from spark.datasource.filters import GroupFilter
 from spark.datasource.kinds.offsets import EXACT, offsets_row
+from spark.datasource.kinds.survey import facts_of
 from spark.datasource.options import Options
 from spark.datasource.pushdown import Pushed, push_down
 from tests.support.scriptedpeer import in_turn, ok, refuse
@@ -46,6 +50,30 @@ async def offsets(engine, *filters, options: Options = OPTIONS) -> list[tuple]:
     pushed, left = push_down(list(filters), exact=EXACT)
     assert left == []
     return [offsets_row(position) for position in (await find_positions(engine, options, pushed)).positions]
+
+
+async def test_a_survey_has_the_latest_reset_of_each_queue_within_the_last_hour(engine, a, b):
+    now = engine.clock.now_ms()
+    queues = [MovedQueue(queue_id=0, from_offset=9, offset=6), MovedQueue(queue_id=1, from_offset=None, offset=0)]
+    made = [MadeReset(epoch=now - 5, topic="T", group="g", queues=queues)]
+    # It came while the numbers were read, so they may not show it.
+    made.append(MadeReset(epoch=now + 9, topic="T", group="g", queues=queues))
+    asked = []
+
+    def listed(request):
+        asked.append(int(request.ext_fields["afterEpoch"]))
+        return ok(request, body=MadeResets(resets=made).encode())
+
+    def table(request):
+        header = AllOffsetsResponseHeader(gantry_reset_epoch=now - 9, gantry_reset_epoch_end=now - 5)
+        return ok(request, ext=header.to_ext(), body=ConsumerOffsetWrapper(offset_table=a.committed).encode())
+
+    a.does({RequestCode.GET_ALL_CONSUMER_OFFSET: table, RequestCode.GANTRY_RESETS: listed})
+    facts = facts_of(await find_positions(engine, OPTIONS, push_down([], exact=EXACT)[0]))
+    found = {key[2:]: (row["reset_epoch"], row["reset_messages"]) for key, row in facts.items()}
+    assert found == {("a", 0): (now - 5, -3), ("a", 1): (now - 5, None), ("b", 0): (None, None)}
+    (after,) = asked
+    assert now <= after + surveys.RESETS_MS <= engine.clock.now_ms()
 
 
 async def test_all_queues_of_a_consumed_topic_have_a_row(engine, a, b):
