@@ -168,6 +168,12 @@ def ali_ons(*arguments: str, timeout_s: float = 120) -> list[dict[str, Any]]:
     return json_lines(_run(["node", "ali-ons-peer.js", *arguments], cwd=node_peer(), timeout_s=timeout_s))
 
 
+def ali_ons_consume(namesrv: str, topic: str, group: str, tag: str, count: int) -> list[dict[str, Any]]:
+    """Run the ali-ons consumer until it has so many messages, and return the JSON objects it printed."""
+    command = ["node", "ali-ons-consume.js", namesrv, topic, group, tag, str(count)]
+    return json_lines(_run(command, cwd=node_peer(), timeout_s=120))
+
+
 def ali_ons_features(namesrv: str, topic: str, group: str, *, timeout_s: float = 120) -> list[dict[str, Any]]:
     """Run the ali-ons program of delays and retries and return the JSON objects it printed."""
     command = ["node", "ali-ons-features.js", namesrv, topic, group]

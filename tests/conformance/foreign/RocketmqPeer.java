@@ -18,6 +18,7 @@ import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.compression.CompressionType;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -38,7 +39,9 @@ public class RocketmqPeer {
         String namesrv = args[1];
         switch (args[0]) {
             case "produce": produce(namesrv, args[2], Integer.parseInt(args[3])); break;
-            case "push": push(namesrv, args[2], args[3], args[4], Integer.parseInt(args[5])); break;
+            case "forms": forms(namesrv, args[2]); break;
+            case "push": push(namesrv, args[2], args[3], args[4], Integer.parseInt(args[5]), true); break;
+            case "pop": push(namesrv, args[2], args[3], args[4], Integer.parseInt(args[5]), false); break;
             case "consume": consume(namesrv, args[2], args[3]); break;
             case "litepull": litePull(namesrv, args[2], args[3], Integer.parseInt(args[4])); break;
             case "pull": pull(namesrv, args[2], args[3]); break;
@@ -109,8 +112,33 @@ public class RocketmqPeer {
         producer.shutdown();
     }
 
-    private static void push(String namesrv, String topic, String group, String filter, int count) throws Exception {
+    // A batch, a message with each compression, and one that does not wait for the disk.
+    private static void forms(String namesrv, String topic) throws Exception {
+        List<Message> batch = new ArrayList<>();
+        for (int i = 0; i < 3; i++) batch.add(new Message(topic, "plain", ("java-batch-" + i).getBytes()));
+        for (CompressionType type : CompressionType.values()) {
+            DefaultMQProducer producer = new DefaultMQProducer("PID_forms_" + type);
+            producer.setNamesrvAddr(namesrv);
+            producer.setInstanceName(type.name());
+            producer.setSendMsgTimeout(10000);
+            producer.setCompressType(type);
+            producer.start();
+            String tag = type == CompressionType.ZLIB ? "plain" : "modern";
+            sent("compressed", producer.send(new Message(topic, tag, ("java-" + type + "-" + "z".repeat(9000)).getBytes())));
+            if (type == CompressionType.ZLIB) {
+                sent("batch", producer.send(batch));
+                Message unsafe = new Message(topic, "plain", "java-no-wait".getBytes());
+                unsafe.setWaitStoreMsgOK(false);
+                sent("no-wait", producer.send(unsafe));
+            }
+            producer.shutdown();
+        }
+    }
+
+    private static void push(String namesrv, String topic, String group, String filter, int count, boolean rebalances)
+            throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        consumer.setClientRebalance(rebalances);
         consumer.setNamesrvAddr(namesrv);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         if (filter.startsWith("sql:")) consumer.subscribe(topic, MessageSelector.bySql(filter.substring(4)));
