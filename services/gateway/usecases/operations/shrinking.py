@@ -86,8 +86,8 @@ class ShrinkState:
 class Shrinks:
     """Plans shrinks, and finds out what prevents them. The caller has checked the rights."""
 
-    def __init__(self, brokers: "TopicShrinker", topics: Configs[TopicConfig], jobs: Jobs) -> None:
-        self._shrinker = brokers
+    def __init__(self, shrinker: "TopicShrinker", topics: Configs[TopicConfig], jobs: Jobs) -> None:
+        self._shrinker = shrinker
         self._topics = topics
         self._jobs = jobs
 
