@@ -251,7 +251,8 @@ def sample_of(
             for queue_id, offset in zip(queue_ids, offsets, strict=True)
         ),
         is_served=is_served,
-        is_age_known=all(
+        is_age_known=pair[0] is not None
+        and all(
             is_first_known(heads.get(queue_id), offset, extents[queue_id])
             for queue_id, offset in zip(queue_ids, offsets, strict=True)
         ),
