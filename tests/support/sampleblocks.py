@@ -33,9 +33,10 @@ def millis(moment: datetime) -> int:
 
 def sample_of_one(group: str | None, topic: str, broker: str, *queues: Sequence[int | None]) -> Sample:
     """Make a sample: for each queue min, max, committed and the store time of the first unconsumed message."""
-    columns = list(zip(*queues, strict=True)) if queues else [()] * 4
-    is_age_known = any(queue[3] is not None for queue in queues)
-    return Sample(group, topic, broker, tuple(range(len(queues))), *columns, is_age_known=is_age_known)
+    low, high, committed, first = zip(*queues, strict=True) if queues else [()] * 4
+    is_age_known = any(at is not None for at in first)
+    ids = tuple(range(len(queues)))
+    return Sample(group, topic, broker, ids, low, high, committed, first, is_age_known=is_age_known)
 
 
 def whole_block(samples: Iterable[Sample], at_ms: int) -> Block:
