@@ -130,6 +130,15 @@ def test_a_message_is_delivered_after_its_commit(http):
     assert ended["delivered_at"]
 
 
+def test_a_transaction_counts_as_a_message_of_its_key(stack, http):
+    limited = {"name": "slow", "rights": {"publish": ["*"]}, "limits": {"bytes_per_s": 1}}
+    key = http.post("/v1/keys", json=limited).json()["key"]
+    headers = {"Authorization": f"Bearer {key}"}
+    message = {"body": "counted", "group": GROUP, "check_immunity": "1h"}
+    first, second = (http.post(f"{TOPIC}/transactions", json=message, headers=headers) for _ in range(2))
+    assert (first.status_code, second.status_code, second.json()["outcome"]) == (201, 429, "not_stored")
+
+
 def test_a_rolled_back_message_is_never_delivered(http):
     begun = begin(http, "rolled back")
     answer = decide(http, begun, "rollback")

@@ -89,7 +89,10 @@ def transaction_routes(transactions: Transactions, sending: SendMessages, *, che
         key = idempotency_key_of(call)
         call.require_json()
         refuse_metadata_headers(call, "belong into the JSON of the message")
-        new = read_transaction(await call.read_body())
+        call.require_send()
+        body = await call.read_body()
+        call.count_send(1, len(body))
+        new = read_transaction(body)
         set_trace(call, (new.message,))
         if key is not None:
             new.message.idempotency_key = key
