@@ -131,9 +131,8 @@ def transaction_routes(transactions: Transactions, sending: SendMessages, *, che
             check_topic(topic)
             if not call.principal.sees_all:
                 call.principal.require_publish(topic)
-        found = await transactions.page(
-            state=state, group=group, topic=topic, cursor=query.get("cursor"), limit=limit_of(query)
-        )
+        cursor, limit = query.get("cursor"), limit_of(query)
+        found = await transactions.page(state=state, group=group, topic=topic, cursor=cursor, limit=limit)
         return json_answer(page_view(found, transaction_view))
 
     async def show(call: Call) -> Answer:
