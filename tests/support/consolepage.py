@@ -123,8 +123,8 @@ class ConsolePage:
         self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def screenshot(self, path: Path) -> None:
-        """Write what the tab shows as a PNG."""
-        self._page.screenshot(path, whole=False)
+        """Write the whole page as a PNG."""
+        self._page.screenshot(path, whole=True)
 
     def policy_breaches(self) -> list[str]:
         """Return what the Content-Security-Policy has blocked since the address was loaded."""

@@ -136,7 +136,12 @@ export function DataTable<Row>({
                 }}
               >
                 {columns.map((column) => (
-                  <div key={column.key} role="cell" className={column.align === "end" ? "align-end" : undefined}>
+                  <div
+                    key={column.key}
+                    role="cell"
+                    data-label={column.header}
+                    className={column.align === "end" ? "align-end" : undefined}
+                  >
                     {column.cell(row)}
                   </div>
                 ))}

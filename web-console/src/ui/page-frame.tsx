@@ -115,8 +115,8 @@ export function Loading() {
 
 export function Empty({ children }: { children: ReactNode }) {
   return (
-    <Center className="panel" mih={140} p="lg">
-      <Text component="div" c="dimmed" ta="center" maw={520}>
+    <Center className="panel" mih={88} p="lg">
+      <Text component="div" size="sm" c="dimmed" ta="center" maw={520}>
         {children}
       </Text>
     </Center>

@@ -37,6 +37,8 @@ export const theme = createTheme({
     'Inter, ui-sans-serif, system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "Noto Sans SC", "PingFang SC", "Microsoft YaHei", sans-serif',
   fontFamilyMonospace: 'ui-monospace, "SF Mono", Menlo, Consolas, "Liberation Mono", monospace',
   variantColorResolver,
+  // Fields beside each other stay in line, whether they have a description or not.
+  components: { InputWrapper: { defaultProps: { inputWrapperOrder: ["label", "input", "description", "error"] } } },
   defaultRadius: "sm",
   cursorType: "pointer",
   respectReducedMotion: true,

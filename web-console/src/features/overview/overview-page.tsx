@@ -1,4 +1,4 @@
-import { Badge, Group, Progress, SimpleGrid, Stack, Text, Title } from "@mantine/core";
+import { Group, Progress, SimpleGrid, Stack, Text, Title } from "@mantine/core";
 import { useQuery, type UseQueryResult } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { useTranslation } from "react-i18next";
@@ -81,9 +81,9 @@ function Health({ cluster, lag }: { cluster: ClusterSummary; lag: LagSummary | n
   return (
     <SimpleGrid cols={{ base: 2, md: 4 }} spacing="sm">
       <Figure label={t("health.title")}>
-        <Badge size="lg" radius="sm" variant="light" tt="none" color={isWell ? "green" : "red"} autoContrast>
+        <span className="health" data-trouble={isWell ? undefined : ""}>
           {isWell ? t("health.well") : t("health.trouble")}
-        </Badge>
+        </span>
         {!isWell && (
           <Text size="xs" mt={4} style={{ overflowWrap: "anywhere" }}>
             {[...cluster.unreachable, ...(cluster.metadata === "available" ? [] : ["Postgres"])].join(", ")}
