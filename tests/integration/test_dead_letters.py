@@ -76,6 +76,17 @@ class Group:
         finally:
             await engine.stop()
 
+    async def die_again(self, stack: Stack, message_id: str) -> None:
+        settings = ClientSettings(namesrv=tuple(stack.facts["namesrv"]))
+        engine = ClientEngine(settings, clock=SystemClock(), rng=Rng())
+        await engine.start()
+        try:
+            properties = {PropertyName.RETRY_TOPIC: self.topic, PropertyName.UNIQ_KEY: message_id, "number": "0"}
+            queue = MessageQueue(dlq_topic(self.name), BROKERS[1], 0)
+            await Producer(engine, "bury").send(Message(queue.topic, b"letter 0", properties), queue=queue)
+        finally:
+            await engine.stop()
+
     def page(self, **params: Any) -> dict[str, Any]:
         answer = self.http.get(self.path, params=params)
         assert answer.status_code == 200, answer.text
@@ -174,6 +185,26 @@ def test_letters_named_by_id_go_back_to_their_topic(stack, http):
     assert (unknown.status_code, unknown.json()["type"].rpartition("/")[2]) == (404, "unknown-message")
 
 
+def test_a_letter_that_died_again_is_found_by_its_message_id(stack, http):
+    group = Group(stack, http, "again", 1)
+    assert group.redriven(message_ids=group.ids)["done"] == 1
+    # The message dies again: its second letter has the same message id.
+    asyncio.run(group.die_again(stack, group.ids[0]))
+    job = group.redriven(message_ids=group.ids)
+    assert (job["state"], job["done"], job["failed"]) == ("done", 1, 0)
+    assert len(group.messages("%RETRY%again")) == 2
+    assert group.redriven(message_ids=group.ids)["done"] == 0
+
+
+def test_letters_that_can_not_be_sent_are_counted_with_the_reason(stack, http):
+    group = Group(stack, http, "orphaned", 4)
+    version = http.get(f"/v1/topics/{group.topic}").headers["etag"]
+    assert http.delete(f"/v1/topics/{group.topic}", headers={"If-Match": version}).status_code == 204
+    job = group.redriven(filter={}, to="origin", rate_per_s=1000)
+    assert (job["state"], job["done"], job["failed"]) == ("done", 0, 4)
+    assert job["error"].startswith(f"4 letters can't be sent; the last one: topic {group.topic}: "), job["error"]
+
+
 def test_the_pace_is_kept_and_a_cancelled_redrive_stops(stack, http):
     group = Group(stack, http, "paced", 30)
     began = time.monotonic()
@@ -186,6 +217,7 @@ def test_the_pace_is_kept_and_a_cancelled_redrive_stops(stack, http):
         time.sleep(0.05)
     assert job["state"] == "cancelled"
     sent = len(group.messages("%RETRY%paced"))
+    assert job["done"] == sent
     assert 2 <= sent <= 5 * (time.monotonic() - began) + 1
     rest = group.redriven(filter={}, rate_per_s=1000)
     assert rest["state"] == "done"
@@ -236,6 +268,13 @@ def test_a_redrive_that_makes_no_sense_is_refused(stack, http, request_body, fie
     http.put("/v1/groups/refused", json={})
     answer = http.post("/v1/groups/refused/dead-letters:redrive", json=request_body)
     assert (answer.status_code, answer.json()["field"]) == (400, field), answer.text
+
+
+def test_a_filter_with_an_unknown_topic_is_refused_by_name(stack, http):
+    http.put("/v1/groups/refused", json={})
+    answer = http.post("/v1/groups/refused/dead-letters:redrive", json={"filter": {"topic": "NO_SUCH_TOPIC"}})
+    assert (answer.status_code, answer.json()["field"]) == (404, "/filter/topic")
+    assert "NO_SUCH_TOPIC" in answer.json()["detail"]
 
 
 def test_rights(stack, http):

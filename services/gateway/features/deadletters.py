@@ -16,7 +16,7 @@ from services.gateway.asgi.operation import Operation
 from services.gateway.asgi.query import limit_of
 from services.gateway.asgi.writing import AnswerWriter
 from services.gateway.core import Core, Feature
-from services.gateway.errors import invalid
+from services.gateway.errors import ProblemError, invalid
 from services.gateway.features.actor import actor_of
 from services.gateway.schemas.deadletters import RedriveRequest
 from services.gateway.schemas.times import parse_time_ms
@@ -40,13 +40,22 @@ def dead_letter_feature(core: Core) -> Feature:
     job = RedriveJob(letters, lookup, core.producer, core.metadata, clock=core.clock)
     core.job_kinds[job.name] = job
     redrives = Redrives(letters, lookup, core.metadata, core.jobs)
-    return Feature(dead_letter_routes(letters, redrives, require_group=core.groups.require))
+    return Feature(
+        dead_letter_routes(letters, redrives, require_group=core.groups.require, require_topic=core.topics.require)
+    )
 
 
 def dead_letter_routes(
-    letters: DeadLetters, redrives: Redrives, *, require_group: Callable[[str], Awaitable[None]]
+    letters: DeadLetters,
+    redrives: Redrives,
+    *,
+    require_group: Callable[[str], Awaitable[None]],
+    require_topic: Callable[[str], Awaitable[None]],
 ) -> list[Operation]:
-    """Return the routes of dead letters; `require_group` raises ProblemError (404) for an unknown group."""
+    """Return the routes of dead letters.
+
+    `require_group` and `require_topic` raise ProblemError (404) for a group or topic that does not exist.
+    """
     writer = AnswerWriter()
 
     async def page(call: Call) -> Answer:
@@ -90,6 +99,8 @@ def dead_letter_routes(
         if wanted.filter is not None and wanted.filter.topic is not None:
             check_topic(wanted.filter.topic, field="/filter/topic")
         await require_group(group)
+        if wanted.filter is not None and wanted.filter.topic is not None:
+            await _require_filter_topic(require_topic, wanted.filter.topic)
         if wanted.dry_run:
             return json_answer(dry_run_view(await redrives.try_out(group, wanted)))
         job = await redrives.start(group, wanted, actor_of(call))
@@ -128,3 +139,11 @@ def _filter_of(query: Mapping[str, str]) -> LetterFilter:
     if from_ms is not None and to_ms is not None and from_ms >= to_ms:
         raise invalid("to", query["to"], f"is not after from, {query['from']}")
     return LetterFilter(topic=topic, tag=query.get("tag"), from_ms=from_ms, to_ms=to_ms)
+
+
+async def _require_filter_topic(require_topic: Callable[[str], Awaitable[None]], topic: str) -> None:
+    try:
+        await require_topic(topic)
+    except ProblemError as error:
+        error.field = "/filter/topic"
+        raise

@@ -5,8 +5,10 @@ in between, the next one finds the row and searches the target topic for the mes
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -20,11 +22,11 @@ from gantry.runtime.clock import Clock
 from services.gateway.db.jobs import Job
 from services.gateway.db.redrives import Begun, RedriveRepository
 from services.gateway.db.repositories import Actor
-from services.gateway.errors import UNKNOWN_MESSAGE, UNKNOWN_TOPIC, ProblemError
+from services.gateway.errors import UNKNOWN_MESSAGE, UNKNOWN_TOPIC, ProblemError, problem_of
 from services.gateway.schemas.deadletters import RedriveRequest
 from services.gateway.usecases.deadletters.letters import DeadLetter, DeadLetters, LetterFilter, LetterRange
 from services.gateway.usecases.jobs.jobs import Jobs
-from services.gateway.usecases.jobs.runner import Work
+from services.gateway.usecases.jobs.runner import CancelRequestedError, LeaseLostError, Work
 from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.reading.lookup import Lookup
 
@@ -168,24 +170,30 @@ class Redrives:
         wanted.check()
         if wanted.filter is None:
             assert wanted.message_ids is not None
-            ranges = [await self._range_of(group, message_id) for message_id in dict.fromkeys(wanted.message_ids)]
+            found = [await self._ranges_of(group, message_id) for message_id in dict.fromkeys(wanted.message_ids)]
+            # A stored id and a message id may name the same letter.
+            ranges = list(dict.fromkeys(one for ranges_of_id in found for one in ranges_of_id))
             return RedriveArguments(group, wanted.to, wanted.rate_per_s, ranges)
         chosen = wanted.filter
         from_ms, to_ms = chosen.times_ms()
         ranges = await self._letters.ranges(group, LetterFilter(from_ms=from_ms, to_ms=to_ms))
         return RedriveArguments(group, wanted.to, wanted.rate_per_s, ranges, topic=chosen.topic, tag=chosen.tag)
 
-    async def _range_of(self, group: str, message_id: str) -> LetterRange:
+    async def _ranges_of(self, group: str, message_id: str) -> list[LetterRange]:
+        """Return the places of a letter: one for a stored id. A message that died again has several with its id."""
         topic = dlq_topic(group)
         try:
-            record, broker = await self._lookup.by_id(message_id, topic)
+            found = await self._lookup.all_by_id(message_id, topic)
         except ProblemError as error:
             if error.kind not in (UNKNOWN_TOPIC, UNKNOWN_MESSAGE):
                 raise
             raise _no_letter(group, message_id) from None
-        if record.topic != topic:
+        if any(record.topic != topic for record, _ in found):
             raise _no_letter(group, message_id)
-        return LetterRange(broker, record.queue_id, record.queue_offset, record.queue_offset + 1)
+        return [
+            LetterRange(broker, record.queue_id, record.queue_offset, record.queue_offset + 1)
+            for record, broker in found
+        ]
 
 
 def _no_letter(group: str, message_id: str) -> ProblemError:
@@ -213,30 +221,45 @@ class RedriveJob:
         arguments = msgspec.convert(work.job.arguments, RedriveArguments)
         place = msgspec.convert(work.job.progress or {}, RedrivePlace)
         pace = _Pace(arguments.rate_per_s, self._clock)
-        done, failed = work.job.done, work.job.failed
-        for index in range(place.index, len(arguments.ranges)):
-            part = arguments.ranges[index]
-            offset = part.start if index != place.index or place.offset is None else place.offset
-            while offset < part.end:
-                piece = msgspec.structs.replace(part, start=offset)
-                letters, offset = await self._letters.read(arguments.group, piece, count_max=_BATCH)
-                wanted = [letter for letter in letters if arguments.filter.matches(letter)]
-                sent, refused = await self._send_all(work, arguments, wanted, pace)
-                done, failed = done + sent, failed + refused
-                reached = msgspec.to_builtins(RedrivePlace(index, offset))
-                await work.save(reached, done=done, failed=failed, total=arguments.total)
+        tally = _Tally(work.job.done, work.job.failed)
+
+        async def save() -> None:
+            reached = msgspec.to_builtins(place)
+            await work.save(reached, done=tally.done, failed=tally.failed, total=arguments.total)
+
+        try:
+            for index in range(place.index, len(arguments.ranges)):
+                part = arguments.ranges[index]
+                offset = part.start if index != place.index or place.offset is None else place.offset
+                while offset < part.end:
+                    piece = msgspec.structs.replace(part, start=offset)
+                    letters, offset = await self._letters.read(arguments.group, piece, count_max=_BATCH)
+                    wanted = [letter for letter in letters if arguments.filter.matches(letter)]
+                    await self._send_all(work, arguments, wanted, pace, tally)
+                    place = RedrivePlace(index, offset)
+                    await save()
+        except asyncio.CancelledError:
+            # A job that was cancelled does not continue, so the letters of its last batch are counted here.
+            if work.job.is_cancel_requested:
+                with suppress(ProblemError, LeaseLostError, CancelRequestedError):
+                    await save()
+            raise
+        finally:
+            work.note = tally.note
         async with self._metadata.transaction() as session:
             await RedriveRepository(session).delete_old(_ROWS_KEPT)
 
     async def _send_all(
-        self, work: Work, arguments: RedriveArguments, letters: Sequence[DeadLetter], pace: "_Pace"
-    ) -> tuple[int, int]:
-        """Send letters that this job may send; return how many of them were sent, and how many can't be sent.
-
-        Letters that another job has sent are neither.
-        """
+        self,
+        work: Work,
+        arguments: RedriveArguments,
+        letters: Sequence[DeadLetter],
+        pace: "_Pace",
+        tally: "_Tally",
+    ) -> None:
+        """Send letters that this job may send, and count them. Letters that another job has sent do not count."""
         if not letters:
-            return 0, 0
+            return
         group = arguments.group
         async with self._metadata.transaction() as session:
             begun = await RedriveRepository(session).begin(
@@ -244,7 +267,6 @@ class RedriveJob:
             )
         sent: list[str] = []
         refused: list[str] = []
-        done = 0
         stored_id = ""
         try:
             for letter in letters:
@@ -256,11 +278,11 @@ class RedriveJob:
                     state is Begun.UNCERTAIN and await self._was_sent(arguments, letter)
                 ):
                     await pace.wait()
-                    if not await self._send(arguments, letter):
-                        refused.append(stored_id)
-                        continue
-                sent.append(stored_id)
-                done += 1
+                    reason = await _to_its_end(self._send(arguments, letter), partial(tally.add, sent, stored_id))
+                    if reason is not None:
+                        tally.refuse(refused, stored_id, reason)
+                    continue
+                tally.add(sent, stored_id)
         except SendError as error:
             if error.outcome is Outcome.NOT_STORED:
                 refused.append(stored_id)
@@ -268,7 +290,6 @@ class RedriveJob:
         finally:
             # A gateway that stops still writes what it knows. Otherwise the next one has to search for the messages.
             await asyncio.shield(self._settle(group, sent, refused))
-        return done, len(refused)
 
     async def _settle(self, group: str, sent: Sequence[str], refused: Sequence[str]) -> None:
         if not sent and not refused:
@@ -278,19 +299,19 @@ class RedriveJob:
             await repository.finish(group, sent)
             await repository.give_up(group, refused)
 
-    async def _send(self, arguments: RedriveArguments, letter: DeadLetter) -> bool:
-        """Send one letter; return False if it can never be sent. Raises SendError if it may be sent later."""
+    async def _send(self, arguments: RedriveArguments, letter: DeadLetter) -> str | None:
+        """Send one letter; return why it can never be sent, or None. Raises SendError if it may be sent later."""
         message = message_of(letter, group=arguments.group, to=arguments.to)
         if message is None:
-            return False
+            return "the letter does not say its topic"
         key = message.properties.get(PropertyName.SHARDING_KEY) if arguments.to != TO_RETRY else None
         try:
             await self._producer.send(message, ordering_key=key)
         except SendError as error:
             if error.outcome is Outcome.NOT_STORED and not error.retryable:
-                return False
+                return f"topic {message.topic}: {problem_of(error.cause).detail}"
             raise
-        return True
+        return None
 
     async def _was_sent(self, arguments: RedriveArguments, letter: DeadLetter) -> bool:
         """Return whether the target topic has the message of a letter."""
@@ -299,6 +320,47 @@ class RedriveJob:
             return False
         stored = await self._lookup.same_id(message.topic, message.unique_key)
         return any(record.properties.get(PropertyName.REDRIVEN_FROM) == letter.record.stored_id for record in stored)
+
+
+class _Tally:
+    """The numbers of a redrive.
+
+    Attributes:
+        done: Number of letters that were sent.
+        failed: Number of letters that can't be sent.
+        note: Why the last of them can't be sent.
+    """
+
+    def __init__(self, done: int, failed: int) -> None:
+        self.done = done
+        self.failed = failed
+        self.note: str | None = None
+
+    def add(self, sent: list[str], stored_id: str) -> None:
+        """Count a letter that was sent."""
+        sent.append(stored_id)
+        self.done += 1
+
+    def refuse(self, refused: list[str], stored_id: str, reason: str) -> None:
+        """Count a letter that can't be sent."""
+        refused.append(stored_id)
+        self.failed += 1
+        self.note = f"{self.failed} letters can't be sent; the last one: {reason}"
+
+
+async def _to_its_end(send: Coroutine[Any, Any, str | None], done: Callable[[], None]) -> str | None:
+    """Return the result of `_send`, and call `done` if the letter was sent, even if the job is cancelled meanwhile."""
+    sending = asyncio.ensure_future(send)
+    try:
+        reason = await asyncio.shield(sending)
+    except asyncio.CancelledError:
+        await asyncio.wait({sending})
+        if sending.exception() is None and sending.result() is None:
+            done()
+        raise
+    if reason is None:
+        done()
+    return reason
 
 
 class _Pace:

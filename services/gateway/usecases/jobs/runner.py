@@ -52,10 +52,12 @@ class Work:
 
     Attributes:
         job: The job as Postgres had it at the last write.
+        note: Why items of the job failed, if some did; it becomes the `error` of a job that ends.
     """
 
     def __init__(self, job: Job, metadata: Metadata, clock: Clock) -> None:
         self.job = job
+        self.note: str | None = None
         self._metadata = metadata
         self._clock = clock
         self._renewed_ms = clock.monotonic_ms()
@@ -109,7 +111,8 @@ class JobKind(Protocol):
     async def run(self, work: Work) -> None:
         """Do the work from `work.job.progress` to its end.
 
-        The work after the last `save` may be done twice, if the gateway dies. Any await may be cancelled.
+        The work after the last `save` may be done twice, if the gateway dies. Any await may be cancelled; if
+        `work.job.is_cancel_requested`, nobody continues the job, and the kind may still save what it has done.
 
         Raises:
             ProblemError, ClientError: If it is retryable, the job continues after a pause; otherwise the job has failed.
@@ -191,7 +194,7 @@ class JobRunner:
         except LeaseLostError as error:
             log.warning("a job continues elsewhere", job=str(job.id), kind=job.kind, reason=str(error))
         except CancelRequestedError:
-            await self._end(work, CANCELLED)
+            await self._end(work, CANCELLED, work.note)
         except asyncio.CancelledError:
             # The gateway stops. Without this, the job would wait for the end of its lease.
             await self._postpone(work, timedelta(0), "the gateway stopped")
@@ -200,7 +203,7 @@ class JobRunner:
             if not await self._settle(work, problem_of(error)):
                 log.exception("a job failed with an internal error", job=str(job.id), kind=job.kind)
         else:
-            await self._end(work, DONE)
+            await self._end(work, DONE, work.note)
         finally:
             self._wake.set()
 

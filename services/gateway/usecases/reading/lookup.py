@@ -106,6 +106,22 @@ class Lookup:
                 raise unasked from None
             raise
 
+    async def all_by_id(self, message_id: str, topic: str) -> list[tuple[StoredMessage, str]]:
+        """Return the messages of a topic with a message id, or the one with a stored id, each with its broker's name.
+
+        Raises:
+            ProblemError: As `by_id`; 503 also if any broker of the topic does not answer.
+        """
+        asked = await self._query(topic, message_id, _SAME_ID_MAX, await self._homes(topic), unique=True)
+        if asked.failures:
+            raise asked.problem()
+        found = [
+            (message, broker)
+            for message, broker in _messages(asked)
+            if message.topic == topic and message.message_id == message_id
+        ]
+        return found or [await self.by_id(message_id, topic)]
+
     async def same_id(self, topic: str, message_id: str) -> list[StoredMessage]:
         """Return all messages of a topic with a message id. Raises ProblemError (503) if a broker does not answer."""
         asked = await self._query(topic, message_id, _SAME_ID_MAX, await self._homes(topic), unique=True)
