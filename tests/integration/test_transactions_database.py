@@ -308,8 +308,11 @@ async def test_a_check_of_a_decided_transaction_is_answered_from_postgres(metada
     gateway.delivery.result = DeliveryResult(Ending.LATER, "away")
     await gateway.begin("T1")
     await gateway.decide("T1", state)
-    assert await gateway.producers.answer(half("T1")) is decision
+    assert await gateway.producers.answer(half("T1", checks=2)) is decision
     assert asker.asked == []
+    row = await gateway.get("T1")
+    assert row is not None
+    assert row.checks == 2
 
 
 @pytest.mark.parametrize(
@@ -328,7 +331,7 @@ async def test_a_check_of_an_open_transaction_asks_the_askers_in_their_order(met
     assert await gateway.producers.answer(half("T1", checks=3)) is decision
     row = await gateway.get("T1")
     assert row is not None
-    assert row.state == state
+    assert (row.state, row.checks) == (state, 3)
     for asker in askers[:1]:
         (check,) = asker.asked
         assert (check.transaction, check.group, check.checks, check.message.body) == ("T1", GROUP, 3, b"paid")

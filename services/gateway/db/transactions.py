@@ -124,6 +124,11 @@ class TransactionRepository:
         statement = update(TRANSACTIONS).where(_ROW.id == transaction).values(**values).returning(TRANSACTIONS)
         return find_one(Transaction, await self._session.execute(statement))
 
+    async def note_check(self, transaction: str, checks: int) -> None:
+        """Write how often the broker has asked. The mirror sees open transactions only, and may come later."""
+        mine = (_ROW.id == transaction, _ROW.checks < checks)
+        await self._session.execute(update(TRANSACTIONS).where(*mine).values(checks=checks))
+
     async def forget(self, transaction: str) -> None:
         """Delete an open transaction whose half message is certainly not stored."""
         mine = (_ROW.id == transaction, _ROW.state == OPEN, _ROW.broker.is_(None))
@@ -242,7 +247,7 @@ class TransactionRepository:
             "broker": new.broker,
             "half_queue_offset": new.half_queue_offset,
             "half_physical_offset": new.half_physical_offset,
-            "checks": new.checks,
+            "checks": case((reopened, new.checks), else_=func.greatest(_ROW.checks, new.checks)),
             "next_check_at": case((_ROW.state.in_((OPEN, EXPIRED)), new.next_check_at), else_=None),
             "seen_at": func.now(),
             "state": case((reopened, OPEN), else_=_ROW.state),

@@ -148,9 +148,13 @@ class ProducerGroups:
 
     async def _find(self, half: StoredMessage) -> Transaction | None:
         async with self._metadata.transaction() as session:
-            row = await TransactionRepository(session).get(half.message_id)
-        of_half = (half.properties.get(PropertyName.PGROUP), half.topic)
-        return None if row is None or (row.group_name, row.topic) != of_half else row
+            repository = TransactionRepository(session)
+            row = await repository.get(half.message_id)
+            of_half = (half.properties.get(PropertyName.PGROUP), half.topic)
+            if row is None or (row.group_name, row.topic) != of_half:
+                return None
+            await repository.note_check(row.id, _checks_of(half))
+        return row
 
     async def _ask(self, row: Transaction, half: StoredMessage) -> Transaction:
         """Ask the askers about an open transaction, and return it as it is then. Raises ProblemError (503)."""
@@ -160,8 +164,7 @@ class ProducerGroups:
         except CorruptRecordError as error:
             log.warning("the message of a check is damaged", transaction=row.id, reason=error.reason)
             return row
-        checks = parse_digits(half.properties.get(PropertyName.TRANSACTION_CHECK_TIMES, ""), _CHECKS_MAX) or 1
-        check = TransactionCheck(row.id, row.group_name, message, checks)
+        check = TransactionCheck(row.id, row.group_name, message, _checks_of(half))
         for asker in self._askers:
             commits = await asker.ask(check)
             if commits is None:
@@ -175,3 +178,8 @@ class ProducerGroups:
                 # Another caller has decided meanwhile.
                 return await self._find(half) or row
         return row
+
+
+def _checks_of(half: StoredMessage) -> int:
+    """Return how often the broker has asked about a half message, this time included."""
+    return parse_digits(half.properties.get(PropertyName.TRANSACTION_CHECK_TIMES, ""), _CHECKS_MAX) or 1
