@@ -472,3 +472,17 @@ def test_the_url_of_the_group_decides_what_the_broker_asks_about(http: httpx.Cli
         server.shutdown()
     assert http.put(path, json={"check_url": None}).json()["check_url"] is None
     assert http.get(path).json()["has_secret"] is False
+
+
+def test_a_commit_to_a_deleted_topic_is_accepted_and_delivered_when_the_topic_is_there_again(stack, http):
+    path = "/v1/topics/REMADE"
+    assert http.put(path, json={"read_queues": 1, "write_queues": 1}).status_code == 201
+    begun = http.post(f"{path}/transactions", json={"body": "kept", "group": GROUP, "check_immunity": "1h"}).json()
+    assert http.delete(path, headers={"If-Match": http.get(path).headers["etag"]}).status_code == 204
+    done = decide(http, begun, "commit")
+    assert (done.status_code, done.json()["state"], done.json()["delivered"]) == (200, "committed", False)
+    wait_until(lambda: "REMADE" in (show(http, begun)["error"] or ""), "the reason is known")
+    assert http.put(path, json={"read_queues": 1, "write_queues": 1}).status_code == 201
+    wait_until(lambda: show(http, begun)["delivered_at"] is not None, "the message is delivered")
+    found = http.get(f"{path}/queues/broker-a/0/messages", params={"offset": "0"}).json()["messages"]
+    assert [message["body"] for message in found] == ["kept"]
