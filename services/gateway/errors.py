@@ -9,6 +9,7 @@ ProblemError   a request is rejected or can't be served; carries its problem
 `internal-error` without details, and the gateway counts and logs the error.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -312,7 +313,10 @@ def _of_client(error: client.ClientError, outcome: str | None) -> ProblemError:
         return ProblemError(BROKER_UNAVAILABLE, str(error), outcome=outcome)
     if isinstance(error, client.BrokerError):
         kind = _BROKER_PROBLEMS_BY_NUMBER.get(error.code, BROKER_ERROR)
-        return ProblemError(kind, str(error), outcome=outcome)
+        missing = _MISSING_TOPIC.search(error.remark or "") if kind is UNKNOWN_TOPIC else None
+        # The remark is RocketMQ's text for its own clients.
+        detail = str(error) if missing is None else topic_hint(missing[1])
+        return ProblemError(kind, detail, outcome=outcome)
     if isinstance(error, client.NotWritableError) and error.is_transient:
         return ProblemError(BROKER_UNAVAILABLE, str(error), outcome=outcome)
     kind = next(CLIENT_PROBLEMS[known] for known in type(error).__mro__ if known in CLIENT_PROBLEMS)
@@ -329,4 +333,5 @@ def _of_send(error: client.SendError) -> ProblemError:
     return problem
 
 
+_MISSING_TOPIC = re.compile(r"\btopic *\[?([%|a-z0-9_-]{1,255})\]? not exist", re.IGNORECASE)
 _BROKER_PROBLEMS_BY_NUMBER: dict[int, ProblemType] = {int(code): kind for code, kind in BROKER_PROBLEMS.items()}

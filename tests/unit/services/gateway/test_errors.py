@@ -106,3 +106,13 @@ def test_a_problem_names_field_and_value_and_shortens_it():
     assert set(body) == {"type", "title", "status", "detail", "field", "retryable", "request_id"}
     busy = ProblemError(PROBLEM_TYPES["overloaded"], "full", retry_after_ms=1_500)
     assert busy.retry_after_s == 2
+
+
+@pytest.mark.parametrize(
+    "remark", ["topic[T-9] not exist, apply first please!\nSee https://rocketmq.apache.org", "Topic T-9 not exist!"]
+)
+def test_a_missing_topic_is_named_in_our_words(remark):
+    problem = problem_of(client.BrokerError(ResponseCode.TOPIC_NOT_EXIST, remark, "127.0.0.1:10911"))
+    assert (problem.status, problem.detail) == (404, "topic: 'T-9' does not exist; PUT /v1/topics/T-9 creates it")
+    other = problem_of(client.BrokerError(ResponseCode.TOPIC_NOT_EXIST, "gone", "127.0.0.1:10911"))
+    assert other.detail == "127.0.0.1:10911 answered 17 (TOPIC_NOT_EXIST): gone"
