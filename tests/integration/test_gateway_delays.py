@@ -209,6 +209,7 @@ def test_a_rescheduled_message_comes_once_at_its_new_time(http, window):
         ("/scheduled/djEgTEFURVIgYnJva2VyLXogMSBL:recall", None, 404),
         ("/scheduled/djEgTEFURVIgYnJva2VyLWEgMSBL:reschedule", {"delay": "41d"}, 400),
         ("/scheduled/djEgTEFURVIgYnJva2VyLWEgMSBL:reschedule", {}, 400),
+        ("/scheduled/djEgTEFURVIgYnJva2VyLWEgMSBL:reschedule", None, 400),
     ],
 )
 def test_a_bad_handle_or_time_is_refused_by_name(http, path, body, status):
