@@ -18,12 +18,18 @@ from schemathesis.config import SchemathesisConfig
 
 from services.gateway.asgi.operation import Operation
 from services.gateway.bootstrap import build
+from services.gateway.features.console import PageOperation
 from services.gateway.settings import GatewaySettings
 from tests.support.stack import Stack
 from tools.contract import TARGET, load, render
 
 CONTRACT = load()
-OPERATIONS = [route for route in build(GatewaySettings()).routes if isinstance(route, Operation)]
+# The pages of the console are no part of the API.
+OPERATIONS = [
+    route
+    for route in build(GatewaySettings()).routes
+    if isinstance(route, Operation) and not isinstance(route, PageOperation)
+]
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 METHODS = {"get", "put", "post", "delete", "patch"}
 EXAMPLES = 8

@@ -183,6 +183,11 @@ def test_the_audit_trail_names_the_user(browser, by_key):
     assert PASSWORD not in by_key.get("/v1/audit", params={"kind": "user"}).text
 
 
+def test_a_name_that_postgres_cannot_store_is_a_wrong_user(browser):
+    answer = browser.log_in("no\0body", "a wrong password")
+    assert (answer.status_code, answer.json()["detail"]) == (401, "user: the user or the password is wrong")
+
+
 def test_a_wrong_user_and_a_wrong_password_look_the_same_and_waits_grow(browser, by_key):
     put_user(by_key, "eve", "viewer")
     answers = [browser.log_in("eve", "a wrong password") for _ in range(6)]

@@ -253,7 +253,8 @@ class Users:
         self._throttle.begin(user, address, now_ms)
         try:
             async with self._metadata.transaction() as session:
-                found = await UserRepository(session).credentials(user)
+                # Postgres can't store NUL, so no user has it in the name.
+                found = None if "\0" in user else await UserRepository(session).credentials(user)
             return found, await self._passwords.is_right(password, None if found is None else found.password_hash)
         except ProblemError:
             self._throttle.withdraw(user, address)

@@ -93,7 +93,7 @@ def test_a_broker_without_the_group_any_more_counts_for_nothing() -> None:
 
     found = [sample(1, "a", 5), sample(2, "b", 7), sample(16, "b", 0, is_gone=True), sample(31, "a", 0, is_gone=True)]
     added = add_up(found, step=STEP, until=NOON + timedelta(seconds=60))
-    assert [((at - NOON).total_seconds(), lag) for at, lag, _ in added] == [(2, 12), (16, 5)]
+    assert [((one.at - NOON).total_seconds(), one.lag) for one in added] == [(2, 12), (16, 5)]
 
 
 def test_a_group_whose_filter_accepts_none_of_its_messages_is_not_behind_in_time() -> None:
