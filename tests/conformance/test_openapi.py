@@ -320,8 +320,9 @@ def test_alerts_and_webhooks_are_shown_as_the_contract_says(stack, session):
         assert answer.status_code == expected, answer.text
         return answer.json() if answer.content else None
 
-    # Other requests delete groups, too.
-    assert session.put(f"{stack.facts['http']}/v1/groups/PRICING", json={}, headers=headers).ok
+    # Other requests delete groups and topics, too.
+    for path in ("groups/PRICING", "topics/FLIGHTS"):
+        assert session.put(f"{stack.facts['http']}/v1/{path}", json={}, headers=headers).ok
     group = {"path_parameters": {"group": "PRICING"}, "query": {"topic": "FLIGHTS"}}
     body = {"max_lag_seconds": 1.5, "ignore": True, "ignore_until": "2126-01-01T00:00:00Z", "reason": "moves"}
     ask("PUT", "/v1/groups/{group}/objective", 201, **group, body=body, media_type="application/json")
