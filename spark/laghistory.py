@@ -29,7 +29,8 @@ picture."""
 _ROUNDS: Final = "SELECT sampled_at FROM lag_sample_rounds WHERE sampled_at BETWEEN %s AND %s ORDER BY sampled_at"
 _OUTAGES: Final = "SELECT broker, began_at, ended_at FROM lag_sample_outages WHERE ended_at >= %s AND began_at <= %s ORDER BY began_at"
 _HOMES: Final = (
-    "SELECT name, ARRAY(SELECT jsonb_object_keys(observed)) FROM topics WHERE name = ANY(%s) AND state <> 'deleting'"
+    "SELECT name, ARRAY(SELECT jsonb_object_keys(observed)) FROM topics"
+    " WHERE (%s::text[] IS NULL OR name = ANY(%s)) AND state <> 'deleting'"
 )
 _BYTES: Final = "SELECT coalesce(sum(octet_length(data)), 0) FROM lag_sample_blocks WHERE sampled_at BETWEEN %s AND %s"
 
@@ -80,8 +81,8 @@ def read_history(
         by_pair, moved = _read(connection, [(first, until, Kind.CHANGES)], wanted)
     for pair, found in old.items():
         by_pair[pair] = found + by_pair.get(pair, [])
-    rounds, outages = _rounds(connection, first, until), _outages(connection, first, until)
-    homes = _homes(connection, {topic for _, topic in wanted}) if outages else {}
+    rounds, outages = _rounds(connection, first, until), read_outages(connection, first, until)
+    homes = read_homes(connection, {topic for _, topic in wanted}) if outages else {}
     for group, topic in sorted(by_pair):
         moves = deque(moved.get((group, topic), ()))
         looks = Looks(rounds, outages, homes.get(topic, ()))
@@ -99,17 +100,26 @@ def _rounds(connection: Connection, since: datetime, until: datetime) -> list[da
     return [row[0] for row in rows]
 
 
-def _outages(connection: Connection, since: datetime, until: datetime) -> list[Outage]:
-    """Return the outages of brokers in a period; none if the gateway is older than their table."""
+def read_outages(connection: Connection, since: datetime, until: datetime) -> list[Outage]:
+    """Return the outages of brokers in a period; none if the gateway is older than their table.
+
+    Raises:
+        psycopg.Error: The database can't be reached.
+    """
     exists = connection.execute("SELECT to_regclass('lag_sample_outages') IS NOT NULL").fetchone()
     if exists is None or not exists[0]:
         return []
     return [Outage(*row) for row in connection.execute(_OUTAGES, (since, until)).fetchall()]
 
 
-def _homes(connection: Connection, topics: Collection[str]) -> dict[str, set[str]]:
-    """Return topic → the brokers that were seen to hold it, as Postgres knows."""
-    rows = connection.execute(_HOMES, (list(topics),)).fetchall()
+def read_homes(connection: Connection, topics: Collection[str] | None = None) -> dict[str, set[str]]:
+    """Return topic → the brokers that were seen to hold it, as Postgres knows; None for all topics.
+
+    Raises:
+        psycopg.Error: The database can't be reached.
+    """
+    wanted = None if topics is None else list(topics)
+    rows = connection.execute(_HOMES, (wanted, wanted)).fetchall()
     return {topic: set(brokers or ()) for topic, brokers in rows}
 
 

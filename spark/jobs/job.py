@@ -4,7 +4,7 @@ A new job is one module in this folder with a `JOB`, and one entry in spark/sche
 """
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,9 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
+from gantry.model.laghistory import Outage
 from spark.datasource.options import SURVEY
 from spark.jobs.arguments import Arguments, source_options
 from spark.jobs.surveying import Survey, start_survey
+from spark.laghistory import read_homes, read_outages
 from spark.lagsamples import SCHEMA, last_looked_at, read_samples, samples_frame
 from spark.objectives import Objectives, read_objectives
 from spark.offsetresets import mark_survey, read_resets
@@ -92,6 +94,20 @@ class JobContext:
         with connect(self.arguments.database, application="gantry-samples") as connection:
             groups = list(self.arguments.groups) or None
             return read_samples(connection, since=since, until=until, groups=groups, with_topics=with_topics)
+
+    def outages(self, since: datetime, until: datetime) -> Sequence[Outage]:
+        """Return the times in which brokers gave no numbers; none without a database."""
+        if self.arguments.database is None:
+            return ()
+        with connect(self.arguments.database, application="gantry-samples") as connection:
+            return read_outages(connection, since, until)
+
+    def homes(self) -> Mapping[str, Collection[str]]:
+        """Return topic → the brokers that were seen to hold it; none without a database."""
+        if self.arguments.database is None:
+            return {}
+        with connect(self.arguments.database, application="gantry-samples") as connection:
+            return read_homes(connection)
 
     def with_resets(self, survey: pa.Table) -> pa.Table:
         """Set `reset_messages` of a survey to null for resets that samples show; see mark_survey."""

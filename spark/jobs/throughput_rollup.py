@@ -8,6 +8,8 @@ import sys
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from functools import reduce
+from itertools import pairwise
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -30,11 +32,32 @@ def compute(work: JobContext) -> DataFrame:
     """Return a row for each bucket and topic, and one for each of its groups."""
     window = window_of(work)
     # Messages after the last sample before the window are known only now. They belong to the bucket before the window.
-    start = window.start - WRITTEN_EVERY
-    hour, day = hour_of(start), day_of(start)
-    minutes_and_hours = _rollup(work, hour, window.end).where(fn.col("unit") != "day")
+    pieces = pieces_of(Window(window.start - WRITTEN_EVERY, window.end))
+    frames = (_piece(work, piece) for piece in pieces)
+    if len(pieces) == 1:
+        return next(frames)
+    # A checkpoint computes the rows of a piece and lets go of its samples, before the next piece is read.
+    rows = [frame.localCheckpoint(eager=True) for frame in frames]
+    return reduce(DataFrame.unionByName, rows)
+
+
+def pieces_of(window: Window) -> list[Window]:
+    """Split a period at the ends of days in UTC, so that no bucket belongs to two pieces.
+
+    The samples of one piece are in memory at once.
+    """
+    borders = [window.start]
+    while (border := day_of(borders[-1]) + timedelta(days=1)) < window.end:
+        borders.append(border)
+    return [Window(*ends) for ends in pairwise([*borders, window.end])]
+
+
+def _piece(work: JobContext, piece: Window) -> DataFrame:
+    """Return the rows of a piece that lies within one day."""
+    hour, day = hour_of(piece.start), day_of(piece.start)
+    minutes_and_hours = _rollup(work, hour, piece.end).where(fn.col("unit") != "day")
     # Days are computed separately: a day of a large cluster has too many samples for memory, and needs fewer of them.
-    return minutes_and_hours.unionByName(_rollup(work, day, window.end).where(fn.col("unit") == "day"))
+    return minutes_and_hours.unionByName(_rollup(work, day, piece.end).where(fn.col("unit") == "day"))
 
 
 def window_of(work: JobContext) -> Window:
@@ -58,7 +81,8 @@ def _rollup(work: JobContext, start: datetime, end: datetime) -> DataFrame:
     # One sample beyond each end is needed, because offsets between two samples are interpolated.
     beyond = timedelta(seconds=GAP_MAX_S)
     samples = work.samples(start - beyond, end + beyond, with_topics=True)
-    return throughput_rollup(samples, start=start, end=end)
+    outages = work.outages(start, end + beyond)
+    return throughput_rollup(samples, start=start, end=end, outages=outages, homes=work.homes() if outages else None)
 
 
 def rank(rows: Iterable[Row]) -> RankedPairs:

@@ -19,18 +19,22 @@ it is never below the mean, and as exact as the samples. For a bucket that is kn
 Buckets are those of UTC (the session's time zone).
 """
 
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
 
+from gantry.model.laghistory import Outage
+from spark.transforms.bucketlags import bucket_lags
 from spark.transforms.lagsettings import LagSettings
 from spark.transforms.rates import GAP_MAX_S
 
 UNITS: Final = ("minute", "hour", "day")
 _MS: Final = 1_000
 _BUCKET: Final = ("unit", "bucket_at", "topic", "group")
+_QUEUE: Final = ("topic", "broker", "queue_id")
 
 
 def throughput_rollup(
@@ -39,6 +43,8 @@ def throughput_rollup(
     start: datetime | None = None,
     end: datetime | None = None,
     gap_max_s: float = GAP_MAX_S,
+    outages: Sequence[Outage] = (),
+    homes: Mapping[str, Collection[str]] | None = None,
 ) -> DataFrame:
     """Return a row for each unit, bucket and topic, and one for each of its groups.
 
@@ -49,50 +55,27 @@ def throughput_rollup(
         start: The time before which no returned bucket begins; with a time zone.
         end: The time before which all returned buckets begin; with a time zone.
         gap_max_s: The longest interval in whose middle buckets are known.
+        outages: The times in which brokers gave no numbers.
+        homes: Topic → the brokers that have it, as far as they are known from elsewhere.
 
     Returns:
         unit ("minute", "hour", "day"), bucket_at (timestamp, its start), topic, group (null: the row counts stored
         messages; else the messages that this group consumed), messages (long), rate_max (double, messages/s to the
-        millionth), lag_messages (of a group at the bucket's last sample; null for topics, and if a queue is unknown),
+        millionth), lag_messages (of a group at the bucket's end; null for topics, and if unknown: bucket_lags),
         covered_s (double, of the queue with the smallest known part), queues (long, the number of contributing queues).
     """
     known = samples.where(fn.col("max_offset").isNotNull())
-    queue = ("topic", "broker", "queue_id")
-    # Samples of a topic and of each of its groups are readings of the same max_offset.
-    came = (
-        known.groupBy(*queue, "sampled_at")
-        .agg(
-            fn.min("min_offset").alias("min_offset"),
-            fn.max("max_offset").alias("max_offset"),
-            fn.max("looked_at").alias("looked_at"),
-        )
-        .select(
-            fn.lit(None).cast("string").alias("group"),
-            *queue,
-            "sampled_at",
-            "min_offset",
-            "max_offset",
-            "looked_at",
-            fn.lit(False).alias("is_reset"),
-            fn.col("max_offset").alias("offset"),
-            fn.lit(None).cast("long").alias("lag"),
-        )
-    )
     consumed = known.where(fn.col("group").isNotNull() & fn.col("committed_offset").isNotNull()).select(
         "group",
-        *queue,
+        *_QUEUE,
         "sampled_at",
         "min_offset",
         "max_offset",
         "looked_at",
         fn.col("reset_messages").isNotNull().alias("is_reset"),
         fn.col("committed_offset").alias("offset"),
-        fn.when(
-            fn.col("committed_offset") <= fn.col("max_offset"),
-            fn.col("max_offset") - fn.greatest("committed_offset", "min_offset"),
-        ).alias("lag"),
     )
-    intervals = _intervals(came.unionByName(consumed), gap_max_s)
+    intervals = _intervals(_came(known).unionByName(consumed), gap_max_s)
     wanted = fn.lit(True)
     if start is not None:
         wanted &= fn.col("bucket.at") >= fn.lit(start)
@@ -101,7 +84,34 @@ def throughput_rollup(
     summed = _summed(_shares(_by_bucket(intervals, gap_max_s).where(wanted)))
     peaks = _peaks(_by_bucket(_rates(intervals), gap_max_s).where(wanted))
     is_same = [fn.col(name).eqNullSafe(fn.col(f"peak_{name}")) for name in _BUCKET]
-    return summed.join(peaks, is_same).select(*_BUCKET, "messages", "rate_max", "lag_messages", "covered_s", "queues")
+    lags = bucket_lags(samples, units=UNITS, outages=outages, homes=homes)
+    return (
+        summed.join(peaks, is_same)
+        .join(lags, on=list(_BUCKET), how="left")
+        .select(*_BUCKET, "messages", "rate_max", "lag_messages", "covered_s", "queues")
+    )
+
+
+def _came(known: DataFrame) -> DataFrame:
+    """Return the readings of max_offset. Samples of a topic and of each of its groups are readings of the same one."""
+    return (
+        known.groupBy(*_QUEUE, "sampled_at")
+        .agg(
+            fn.min("min_offset").alias("min_offset"),
+            fn.max("max_offset").alias("max_offset"),
+            fn.max("looked_at").alias("looked_at"),
+        )
+        .select(
+            fn.lit(None).cast("string").alias("group"),
+            *_QUEUE,
+            "sampled_at",
+            "min_offset",
+            "max_offset",
+            "looked_at",
+            fn.lit(False).alias("is_reset"),
+            fn.col("max_offset").alias("offset"),
+        )
+    )
 
 
 def _intervals(readings: DataFrame, gap_max_s: float) -> DataFrame:
@@ -148,7 +158,6 @@ def _intervals(readings: DataFrame, gap_max_s: float) -> DataFrame:
             (fn.col("sampled_at") - fn.expr("INTERVAL 1 MICROSECOND")).alias("to_at"),
             begins_at.alias("from_offset"),
             fn.col("offset").alias("to_offset"),
-            "lag",
         )
     )
 
@@ -186,9 +195,6 @@ def _shares(parts: DataFrame) -> DataFrame:
         "queue_id",
         (_offset_at(fn.col("end_ms")) - _offset_at(fn.col("start_ms"))).alias("messages"),
         (fn.col("end_ms") - fn.col("start_ms")).alias("covered_ms"),
-        # The lag belongs to the bucket in which the interval ends.
-        fn.when(fn.col("to_ms") == fn.col("end_ms"), fn.col("lag")).alias("lag"),
-        "to_ms",
     )
 
 
@@ -246,12 +252,10 @@ def _summed(shares: DataFrame) -> DataFrame:
     per_queue = shares.groupBy(*_BUCKET, "broker", "queue_id").agg(
         fn.sum("messages").alias("messages"),
         fn.sum("covered_ms").alias("covered_ms"),
-        fn.max_by("lag", fn.when(fn.col("lag").isNotNull(), fn.col("to_ms"))).alias("lag"),
     )
     queues = fn.count(fn.lit(1))
     return per_queue.groupBy(*_BUCKET).agg(
         fn.sum("messages").alias("messages"),
-        fn.when(fn.count("lag") == queues, fn.sum("lag")).alias("lag_messages"),
         (fn.min("covered_ms") / _MS).alias("covered_s"),
         queues.alias("queues"),
     )

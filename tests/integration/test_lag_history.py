@@ -10,7 +10,7 @@ import pytest
 from services.gateway.db.engine import Database
 from services.gateway.usecases.reports import laghistory
 from services.gateway.usecases.sampling.blocks import BlockWriter
-from spark.laghistory import read_history
+from spark.laghistory import read_history, read_homes
 from spark.postgres import Connection, connect
 from tests.integration.test_gateway_reports import client, key
 from tests.support.postgres import PostgresServer
@@ -111,6 +111,23 @@ async def test_a_point_without_a_broker_has_no_lag_and_names_it(
     assert items == [(30, [], []), (None, ["broker-b"], []), (None, ["broker-b"], []), (23, [], [])]
     # The lines of pages are the same.
     assert [point["lag"] for point in points] == [item[0] for item in items]
+
+
+def test_the_brokers_of_topics_are_those_that_were_seen_to_hold_them(connection: Connection) -> None:
+    topic = "INSERT INTO topics (name, config, version, state, origin, observed) VALUES (%s, '{}', 1, %s, 'api', %s)"
+    held = '{"broker-a": {"read_queues": 2}, "broker-b": {"read_queues": 3}}'
+    names = ["HomesHeld", "HomesNew", "HomesDeleting"]
+    for name, state, observed in zip(names, ("applied", "applied", "deleting"), (held, "{}", held), strict=True):
+        connection.execute(topic, (name, state, observed))
+    try:
+        found, wanted = read_homes(connection), read_homes(connection, ["HomesHeld", "HomesDeleting"])
+    finally:
+        connection.execute("DELETE FROM topics WHERE name = ANY(%s)", (names,))
+    assert {name: found[name] for name in names if name in found} == {
+        "HomesHeld": {"broker-a", "broker-b"},
+        "HomesNew": set(),
+    }
+    assert wanted == {"HomesHeld": {"broker-a", "broker-b"}}
 
 
 async def test_a_late_broker_is_named(http: httpx.AsyncClient, connection: Connection) -> None:

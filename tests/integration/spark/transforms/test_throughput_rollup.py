@@ -1,9 +1,12 @@
 """Throughput by minute, hour and day: whole messages, nothing twice, nothing negative, nothing made up."""
 
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 
+from gantry.model.laghistory import LagSample, Looks, Outage, add_up
+from spark.jobs.throughput_rollup import compute
 from spark.transforms.throughput_rollup import throughput_rollup
 
 START = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
@@ -102,9 +105,10 @@ def peaks(table):
 
 def test_growth_over_a_border_is_split_by_time_into_whole_messages(rollup):
     assert rollup["border", None, "minute"] == {at(0): (66, None, 60.0, 1), at(60): (34, None, 30.0, 1)}
-    assert rollup["border", "g", "minute"] == {at(0): (33, None, 60.0, 1), at(60): (17, 50, 30.0, 1)}
+    assert rollup["border", "g", "minute"] == {at(0): (33, 0, 60.0, 1), at(60): (17, 50, 30.0, 1)}
     assert rollup["border", None, "hour"] == {at(0): (100, None, 90.0, 1)}
-    assert rollup["border", "g", "day"] == {DAY: (50, 50, 90.0, 1)}
+    # The broker goes on with other topics for an hour: at the end of the day's samples, this one is gone.
+    assert rollup["border", "g", "day"] == {DAY: (50, None, 90.0, 1)}
 
 
 def test_an_interval_that_ends_on_a_border_gives_nothing_to_the_next(rollup):
@@ -149,7 +153,60 @@ def test_a_topic_of_two_groups_counts_once(rollup):
 
 def test_queues_are_added_up(rollup):
     assert rollup["queues", None, "hour"] == {at(0): (11, None, 30.0, 2)}
-    assert rollup["queues", "g", "hour"] == {at(0): (3, 3, 30.0, 1)}
+    # Queue 1 has messages, and the group never committed there.
+    assert rollup["queues", "g", "hour"] == {at(0): (3, None, 30.0, 1)}
+
+
+def lags_of_looks(seen, *, step, looks):
+    """Return the last lag of each step, as a history has it. `seen` are triples: second, broker, lag."""
+    samples = sorted(LagSample(at(seconds), broker, lag) for seconds, broker, lag in seen)
+    points = add_up(samples, step=timedelta(seconds=step), until=at(900), looks=looks)
+    return {at((point.at - START).total_seconds() // step * step): point.lag for point in points}
+
+
+def lags_of_buckets(frame, unit="minute", **facts):
+    rows = throughput_rollup(frame, **facts).toArrow().to_pylist()
+    return {
+        row["bucket_at"]: row["lag_messages"]
+        for row in rows
+        if (row["unit"], row["topic"], row["group"]) == (unit, "t", "g")
+    }
+
+
+def test_the_lag_of_a_bucket_is_that_of_the_history_at_its_end(spark):
+    samples, seen = Samples(), []
+    for seconds in range(0, 900, 15):
+        for broker, offset, away in (("b0", 0, range(0)), ("b1", 2, range(400, 560)), ("b2", 1, range(200, 900))):
+            committed = seconds // 2
+            if seconds not in away:
+                samples.add("t", [(seconds + offset, 1_000, committed)], broker=broker)
+                seen.append((seconds + offset, broker, 1_000 - committed))
+    outages = [Outage("b1", at(405), at(555)), Outage("home", at(120), at(180))]
+    frame = spark.createDataFrame(samples.rows, SAMPLES)
+    for homes in ((), ("home",)):
+        found = lags_of_buckets(frame, outages=outages, homes={"t": homes})
+        expected = lags_of_looks(seen, step=60, looks=Looks(outages=outages, homes=homes))
+        # The broker `home` never has numbers.
+        assert (found[at(120)] is None) == bool(homes)
+        assert [found[at(60 * minute)] for minute in range(9)] == [expected[at(60 * minute)] for minute in range(9)]
+        assert [found[at(60 * minute)] for minute in (6, 7, 8)] == [None, None, None]
+        # b2 ended at 195 s. Its sample holds for six minutes; after that the history adds up the others.
+        assert {found[at(60 * minute)] for minute in range(10, 15)} == {None}
+    assert lags_of_buckets(frame, "hour", outages=outages) == {at(0): None}
+
+
+def test_brokers_to_which_a_topic_comes_and_from_which_it_goes_make_no_lag_unknown(spark):
+    samples = Samples()
+    for seconds in range(0, 1_200, 15):
+        samples.add("t", [(seconds, 1_000, 400)], broker="b0")
+        if seconds >= 600:
+            samples.add("t", [(seconds, 100, 40)], broker="b1")
+        # The topic is taken from b2, which goes on with another one.
+        samples.add("t" if seconds < 200 else "other", [(seconds, 10, 4)], broker="b2")
+    frame = spark.createDataFrame(samples.rows, SAMPLES)
+    found = lags_of_buckets(frame)
+    assert [found[at(60 * minute)] for minute in range(20)] == [606] * 9 + [600] + [660] * 10
+    assert lags_of_buckets(frame, "day") == {DAY: 660}
 
 
 def test_one_sample_says_nothing(rollup):
@@ -169,8 +226,8 @@ def test_a_topic_without_a_group_counts_and_is_no_groups(rollup):
 def test_what_came_at_once_lies_where_it_came(rollup, peaks):
     assert [rollup["burst", None, "minute"][at(60 * minute)][0] for minute in range(3)] == [0, 0, 30]
     assert [rollup["burst", "g", "minute"][at(60 * minute)][:2] for minute in range(3)] == [
-        (0, None),
-        (0, None),
+        (0, 0),
+        (0, 0),
         (15, 15),
     ]
     assert peaks["burst", None, "hour"] == {at(0): 2.0}
@@ -201,6 +258,43 @@ def test_only_the_buckets_asked_for(spark):
     frame = throughput_rollup(spark.createDataFrame(cases().rows, SAMPLES), start=at(0), end=at(60))
     kept = frame.select("unit", "bucket_at").distinct().toArrow().to_pylist()
     assert sorted((row["unit"], row["bucket_at"]) for row in kept) == [("hour", at(0)), ("minute", at(0))]
+
+
+class Work:
+    """The context of a job that reads these samples."""
+
+    def __init__(self, spark, rows, start, end):
+        self.spark, self.rows = spark, rows
+        self.run = SimpleNamespace(window_start=start, window_end=end)
+        self.read = []
+
+    def samples(self, since, until, *, with_topics):
+        assert with_topics
+        self.read.append(until - since)
+        return self.spark.createDataFrame([row for row in self.rows if since <= row[0] <= until], SAMPLES)
+
+    def outages(self, since, until):
+        return ()
+
+
+def test_a_long_window_is_computed_in_pieces_of_a_day(spark):
+    samples = Samples().add("t", [(300 * step, 7 * step, 3 * step) for step in range(3 * 288)])
+    work = Work(spark, samples.rows, at(600), at(2.5 * 86_400))
+    found = compute(work).toArrow().to_pylist()
+    assert max(work.read) <= timedelta(days=1, seconds=2 * 330)
+    start = at(300)
+    whole = throughput_rollup(spark.createDataFrame(samples.rows, SAMPLES), end=at(2.5 * 86_400)).toArrow().to_pylist()
+    limits = {"minute": start.replace(minute=0), "hour": start.replace(minute=0), "day": DAY}
+    expected = [row for row in whole if row["bucket_at"] >= limits[row["unit"]]]
+
+    def key(row):
+        return row["unit"], row["bucket_at"], row["group"] or ""
+
+    # The last buckets are not over.
+    ended = [row for row in sorted(found, key=key) if row["bucket_at"] < at(2.5 * 86_400 - 86_400)]
+    assert ended == [row for row in sorted(expected, key=key) if row["bucket_at"] < at(2.5 * 86_400 - 86_400)]
+    assert len({key(row) for row in found}) == len(found) == len(expected)
+    assert {row["lag_messages"] is None for row in found if row["group"] is not None} == {False}
 
 
 def test_no_samples_no_rows(spark):

@@ -1,6 +1,7 @@
 """The window of a job: it never includes the future, and leaves no gap between two runs."""
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -8,6 +9,7 @@ from gantry.runtime.errors import StartupError
 from spark.jobs.arguments import Window
 from spark.jobs.lag_report import SINCE_MAX, since_of
 from spark.jobs.running import refuse_future
+from spark.jobs.throughput_rollup import pieces_of
 from spark.transforms.lagsettings import LagSettings
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -40,3 +42,18 @@ def test_a_window_that_ends_in_the_future_is_refused() -> None:
     said = "--to: 2026-11-21T12:00:01.000Z lies in the future: it is 2026-11-21T12:00:00.000Z"
     with pytest.raises(StartupError, match=said):
         refuse_future(Window(NOW - timedelta(hours=1), NOW + timedelta(seconds=1)), NOW)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "borders"),
+    [
+        (NOW, NOW + timedelta(hours=1), []),
+        (NOW, NOW + timedelta(hours=12), []),
+        (NOW, NOW + timedelta(hours=12, seconds=1), [12]),
+        (NOW, NOW + timedelta(days=2, hours=12), [12, 36]),
+        (NOW - timedelta(hours=12), NOW + timedelta(days=1), [12]),
+    ],
+)
+def test_a_long_window_is_split_at_the_ends_of_days(start: datetime, end: datetime, borders: list[int]) -> None:
+    moments = [start, *(NOW + timedelta(hours=hours) for hours in borders), end]
+    assert pieces_of(Window(start, end)) == [Window(*ends) for ends in pairwise(moments)]
