@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -199,6 +200,49 @@ def test_a_rescheduled_message_comes_once_at_its_new_time(http, window):
     assert body not in [one["body"] for one in scheduled(http)]
     gone = http.post(path, json={"delay": "1s"})
     assert (gone.status_code, gone.json()["field"]) == (404, "handle")
+
+
+def test_a_recall_is_taken_up_to_the_delivery_and_its_answer_is_true(http):
+    outcomes = {}
+    for number in range(8):
+        body = f"last {number}"
+        sent = http.post(f"{TOPIC}/messages", json={"body": body, "delay": "1s"}).json()
+        # The message is delivered at this time; the recalls come around it.
+        wait_s = moment(sent["deliver_at"]) - 0.6 + 0.1 * number - time.time()
+        time.sleep(max(wait_s, 0))  # The time itself is what is tested.
+        answer = http.post(f"{TOPIC}/scheduled/{sent['handle']}:recall")
+        assert answer.status_code == 200, answer.text
+        outcomes[body] = answer.json()["outcome"]
+    assert outcomes["last 0"] == "recalled"
+    for body, outcome in outcomes.items():
+        if outcome == "gone":
+            wait_for(http, body)
+    http.post(f"{TOPIC}/messages", json={"body": "after all", "delay": "2s"})
+    wait_for(http, "after all")
+    assert {body: "gone" if body in bodies(http) else "recalled" for body in outcomes} == outcomes
+
+
+def test_a_message_can_be_recalled_as_soon_as_it_is_sent_and_if_it_waits_for_days(http):
+    for delay in ("1h", "30d"):
+        sent = http.post(f"{TOPIC}/messages", json={"body": delay, "delay": delay}).json()
+        recall = f"{TOPIC}/scheduled/{sent['handle']}:recall"
+        assert [http.post(recall).json() for _ in range(2)] == [{"outcome": "recalled"}, {"outcome": "gone"}]
+
+
+def test_of_two_new_times_for_one_handle_at_once_one_counts(http, stack):
+    sent = http.post(f"{TOPIC}/messages", json={"body": "twice", "delay": "1h"}).json()
+    path = f"{TOPIC}/scheduled/{sent['handle']}:reschedule"
+
+    def move(_: int) -> int:
+        with stack.http() as own:
+            return own.post(path, json={"delay": "2s"}).status_code
+
+    with ThreadPoolExecutor(4) as threads:
+        assert sorted(threads.map(move, range(4))) == [200, 404, 404, 404]
+    wait_for(http, "twice")
+    http.post(f"{TOPIC}/messages", json={"body": "and then", "delay": "3s"})
+    wait_for(http, "and then")
+    assert bodies(http).count("twice") == 1
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,8 @@ _TIMER, _HALF, _GIVEN_UP = (topic.encode() for topic in (TIMER_TOPIC, TRANS_HALF
 def free_recalled(windows: DuplicateWindows, recall: StoredMessage) -> None:
     """Free the key of a message whose recall waits in the timer beside it."""
     properties = recall.properties
+    if PropertyName.TIMER_ROLL_TIMES in properties:
+        return  # The first record has freed the key. A message may have it that was stored between the two.
     topic = properties.get(PropertyName.REAL_TOPIC, "")
     window = windows.find(topic)
     key = _recalled_key(topic, properties.get(PropertyName.TIMER_DEL_UNIQKEY, ""))

@@ -44,7 +44,7 @@ def rolled_message(message: StoredMessage, *, enqueued_ms: int, now_ms: int) -> 
     properties = _properties(message, enqueued_ms, now_ms)
     rolls = parse_digits(properties.get(PropertyName.TIMER_ROLL_TIMES, "0"), _ROLLS_MAX) or 0
     properties[PropertyName.TIMER_ROLL_TIMES] = str(rolls + 1)
-    first = _first_offset(message)
+    first = first_offset(message)
     if first is not None:
         properties[PropertyName.TIMER_FIRST_OFFSET] = str(first)
     return _appended(message, TIMER_TOPIC, message.queue_id, properties)
@@ -57,11 +57,11 @@ def is_deletion(message: StoredMessage) -> bool:
 
 def deletion_order(deletion: StoredMessage) -> int:
     """Return the physical offset of a deletion's first record. It hits only messages that were stored before."""
-    first = _first_offset(deletion)
+    first = first_offset(deletion)
     return _OFFSET_MAX if first is None else first
 
 
-def _first_offset(message: StoredMessage) -> int | None:
+def first_offset(message: StoredMessage) -> int | None:
     """Return the physical offset of a waiting message's first record; None if another broker has rolled it."""
     if PropertyName.TIMER_ROLL_TIMES not in message.properties:
         return message.physical_offset
@@ -73,7 +73,7 @@ def deletes(order: int, message: StoredMessage) -> bool:
 
     If it is unknown when the message was stored, the deletion hits it.
     """
-    first = _first_offset(message)
+    first = first_offset(message)
     return first is None or first < order
 
 

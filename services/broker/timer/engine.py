@@ -21,7 +21,7 @@ Concurrency: the loop's thread. A bug ends the process, as in every other job.
 
 import asyncio
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from functools import partial
 
 from gantry.model.javahash import java_hash
@@ -39,7 +39,8 @@ from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import GetResult
 from services.broker.timer.appending import RETRY_S, Appender
 from services.broker.timer.counts import TopicCounts
-from services.broker.timer.delivery import NEVER_ENQUEUED, deletes, deletion_order, is_deletion, key_of
+from services.broker.timer.delivery import NEVER_ENQUEUED, deletes, is_deletion, key_of
+from services.broker.timer.recalls import Deletions, Recalls
 from services.broker.timer.recovery import due_ms, timer_message
 from services.broker.timer.request import next_stop_ms
 from services.broker.timer.waiting import Waiting
@@ -49,8 +50,7 @@ log = logger("broker.timer")
 
 ROUND_MS = 100
 SAVE_MS = 1000
-IDLE_SAVE_MS = 600_000
-CLEAN_MS = 600_000
+IDLE_SAVE_MS = CLEAN_MS = 600_000
 COUNTS_SAVE_MS = 10_000
 CHANGED_SLOTS_MAX = 50_000
 """Largest number of changed slots in memory; then the queue waits for a check point."""
@@ -76,6 +76,7 @@ class Engine:
         self,
         *,
         waiting: Waiting,
+        recalls: Recalls,
         appender: Appender,
         counts: TopicCounts,
         store: MessageStore,
@@ -88,6 +89,7 @@ class Engine:
         on_deletion: Callable[[StoredMessage], None],
     ) -> None:
         self._waiting = waiting
+        self._recalls = recalls
         self._appender = appender
         self._counts = counts
         self._store = store
@@ -101,9 +103,7 @@ class Engine:
         self._cleaned_at_ms = self._counts_saved_at_ms = self._saved_at_ms
         self._is_broken, self._on_deletion = False, on_deletion
         self._read_first = store.max_offset(TIMER_TOPIC, 0)  # To be read before the next second fires.
-        self.enqueued = 0
-        self.deleted = 0
-        self.unreadable = 0
+        self.enqueued = self.deleted = self.unreadable = 0
 
     async def tick(self) -> None:
         """Do a round, and another one at the next second if it begins before the next tick."""
@@ -204,7 +204,12 @@ class Engine:
         now_ms, due = self._clock.now_ms() // SECOND_MS * SECOND_MS, due_ms(message)
         assert due is not None, "checked by timer_message"
         if due < now_ms and due // SECOND_MS < self._waiting.read_second:
-            if not deletes_other:
+            order = self._recalls.order(due // SECOND_MS, key_of(message))
+            if order is not None and deletes_other:
+                self._on_deletion(message)  # It was taken before its second fired.
+            elif order is not None and deletes(order, message):
+                self.deleted += 1
+            elif not deletes_other:
                 self._counts.add(topic, 1)
                 await self._appender.fire(message, enqueued_ms=NEVER_ENQUEUED)
         else:
@@ -240,6 +245,7 @@ class Engine:
                 rolled = self._appender.rolled
                 await self._fire_second(used, slot.last)
                 waiting.end_second()
+                self._recalls.forget(waiting.read_second, waiting.queue_offset)
                 await self._save_if_due()
                 if self._appender.rolled > rolled and used < now - 1:
                     self._read_first = self._store.max_offset(TIMER_TOPIC, 0)
@@ -249,12 +255,14 @@ class Engine:
         """Append all messages of a second, and wait until they are durable."""
         waiting, appender, is_stopping = self._waiting, self._appender, False
         done = noted = NO_UNIT if waiting.progress is None else waiting.progress.position
-        positions, deletions = await self._positions(last)
-        keys = await self._deletion_keys(deletions)
-        unused = set(keys)
+        positions, deletion_positions = await self._positions(last)
+        deletions = await self._deletions(deletion_positions)
+        deletions.take(
+            self._recalls.close(second)
+        )  # Recalls come until this moment, and the queue may hold more of them.
         try:
             for count, position in enumerate((each for each in reversed(positions) if each > noted), 1):
-                await self._fire_unit(position, keys, unused)
+                await self._fire_unit(position, deletions)
                 done = position
                 if count % _SLICE_MESSAGES == 0:
                     await _rest(self._turns)
@@ -270,10 +278,10 @@ class Engine:
             # Also after an error: what has fired must not fire again.
             if done > noted and await appender.settle(is_stopping=is_stopping):
                 waiting.note_fired(SlotProgress(second, done))
-        for key in unused:
-            self._counts.add(key.rpartition("+")[0], 1)  # This deletion met no message, but was counted as one.
+        for topic, count in deletions.unused():
+            self._counts.add(topic, count)  # They met no message, but were counted as one each.
 
-    async def _fire_unit(self, position: int, keys: Mapping[str, int], unused: set[str]) -> None:
+    async def _fire_unit(self, position: int, deletions: Deletions) -> None:
         unit = self._waiting.log.find(position)
         if unit is None:
             self._note_broken_list(position)
@@ -281,11 +289,10 @@ class Engine:
         message = await self._message(unit)
         if message is None or self._appender.drops(message):
             return
-        key = key_of(message)
         if unit.is_rolled:
             await self._appender.roll(message, enqueued_ms=unit.written_at_ms)
-        elif key in keys and deletes(keys[key], message):
-            unused.discard(key)
+        elif (change := deletions.hit(message)) is not None:
+            self._counts.add(message.properties[PropertyName.REAL_TOPIC], change)
             self.deleted += 1
         else:
             await self._appender.fire(message, enqueued_ms=unit.written_at_ms)
@@ -310,25 +317,18 @@ class Engine:
 
     def _note_broken_list(self, position: int) -> None:
         self.unreadable += 1
-        log.error(
-            "the list of a second is broken in the timer log", second=self._waiting.read_second, position=position
-        )
+        second = self._waiting.read_second
+        log.error("the list of a second is broken in the timer log", second=second, position=position)
 
-    async def _deletion_keys(self, positions: list[int]) -> Mapping[str, int]:
-        """Return the keys that deletions name, and the order of the last deletion with each of them."""
-        keys: dict[str, int] = {}
-        for count, unit in enumerate(self._units(positions), 1):
+    async def _deletions(self, positions: list[int]) -> Deletions:
+        deletions = Deletions()
+        for count, unit in enumerate(filter(None, map(self._waiting.log.find, positions)), 1):
             message = await self._message(unit)
             if message is not None and not self._appender.drops(message):
-                key = message.properties.get(PropertyName.TIMER_DEL_UNIQKEY, "")
-                keys[key] = max(keys.get(key, 0), deletion_order(message))
+                deletions.read(message)
             if count % _SLICE_MESSAGES == 0:
                 await _rest(self._turns, 0.5)
-        return keys
-
-    def _units(self, positions: list[int]) -> Iterator[TimerUnit]:
-        units = (self._waiting.log.find(position) for position in positions)
-        return (unit for unit in units if unit is not None)
+        return deletions
 
     async def _message(self, unit: TimerUnit) -> StoredMessage | None:
         """Return the message of a unit; None if its record was removed or damaged, which is logged."""
@@ -368,10 +368,10 @@ class Engine:
         except OSError as error:
             # Written bytes may be lost although a later sync succeeds. The last check point stays valid.
             self._is_broken = True
-            log.error(  # noqa: TRY400 - the reason is enough.
-                "the timer's files can't be written: no check point until the next start, which repeats what fires now",
-                reason=describe_os_error(error),
+            reason = (
+                "the timer's files can't be written: no check point until the next start, which repeats what fires now"
             )
+            log.error(reason, reason=describe_os_error(error))  # noqa: TRY400 - the reason is enough.
             return
         waiting.end_check(pending)
         if self._counts.is_changed and now_ms - self._counts_saved_at_ms >= COUNTS_SAVE_MS:

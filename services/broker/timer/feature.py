@@ -23,6 +23,8 @@ from services.broker.timer.engine import ROUND_MS, Engine
 from services.broker.timer.hook import SPECIAL_PROPERTIES, TimerHook
 from services.broker.timer.listing import Listing
 from services.broker.timer.processor import TimerProcessor
+from services.broker.timer.recalling import Recalling
+from services.broker.timer.recalls import Recalls
 from services.broker.timer.recovery import recover
 from services.broker.timer.repeats import Repeats
 from services.broker.timer.waiting import Waiting
@@ -100,7 +102,7 @@ def build(broker: Broker, *, slots: int = WHEEL_SLOTS) -> TimerProcessor:
     """
     settings, store, core, clock = broker.settings, broker.store, broker.core, broker.clock
     files, root_dir = store.files, settings.store_path_root_dir
-    counts = TopicCounts(files, f"{root_dir}/{TIMER_METRICS_FILE}", clock)
+    counts, recalls = TopicCounts(files, f"{root_dir}/{TIMER_METRICS_FILE}", clock), Recalls()
     counts.load()
     waiting = Waiting(files, root_dir, clock, log_file_bytes=settings.mapped_file_size_timer_log, slots=slots)
     if settings.timer_wheel_enable:
@@ -117,6 +119,7 @@ def build(broker: Broker, *, slots: int = WHEEL_SLOTS) -> TimerProcessor:
     )
     engine = Engine(
         waiting=waiting,
+        recalls=recalls,
         appender=appender,
         counts=counts,
         store=store,
@@ -142,11 +145,10 @@ def build(broker: Broker, *, slots: int = WHEEL_SLOTS) -> TimerProcessor:
     listing = Listing(
         waiting=waiting, store=store, cold=core.cold, turns=core.turns, clock=clock, broker_name=broker.identity.name
     )
-    return TimerProcessor(
+    recalling = Recalling(
         settings,
+        recalls=recalls,
         waiting=waiting,
-        counts=counts,
-        listing=listing,
         hook=hook,
         topics=broker.tables.topics,
         identity=broker.identity,
@@ -154,7 +156,12 @@ def build(broker: Broker, *, slots: int = WHEEL_SLOTS) -> TimerProcessor:
         store=store,
         waiters=core.waiters,
         windows=broker.windows,
+        cold=core.cold,
+        turns=core.turns,
         clock=clock,
+    )
+    return TimerProcessor(
+        waiting=waiting, counts=counts, listing=listing, recalling=recalling, topics=broker.tables.topics
     )
 
 

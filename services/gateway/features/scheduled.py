@@ -27,7 +27,7 @@ _time = msgspec.json.Decoder(NewTime)
 
 def scheduled_feature(core: Core) -> Feature:
     """Return the routes of scheduled messages."""
-    messages = ScheduledMessages(core.engine, core.brokers, core.reader, core.producer, clock=core.clock)
+    messages = ScheduledMessages(core.engine, core.brokers, core.reader, clock=core.clock)
     return Feature(scheduled_routes(messages))
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
-from gantry.remoting.headers.timer import RecallMessageHeader
+from gantry.remoting.headers.timer import RecallMessageHeader, RescheduleMessageHeader
+from gantry.storeformat.timerfiles import decode_timer_metrics
 from services.broker.store.settings import FlushDiskType
 from tests.conformance.semantics.test_duplicates import KEY, batch, is_replayed, make_topic, place, stored
 from tests.conformance.semantics.test_timer import pass_time
@@ -214,3 +215,78 @@ class TestReplacement:
         sent = await unit.send(properties={"UNIQ_KEY": KEY})
         again = await unit.send(properties={**timed(unit), "GANTRY_REPLACES_SECOND": second})
         assert place(again) == place(sent)
+
+
+async def reschedule(unit: BrokerUnit, handle: str, ms: int) -> RemotingCommand:
+    header = RescheduleMessageHeader(topic="T", recall_handle=handle, deliver_at=unit.clock.now_ms() + ms)
+    return await unit.ask(RequestCode.GANTRY_RESCHEDULE_MESSAGE, header)
+
+
+class TestNewTime:
+    @pytest.mark.parametrize("ms", [-5_000, 10_000, 40_000])
+    async def test_a_message_with_a_new_time_keeps_its_key_and_comes_once(self, unit: BrokerUnit, ms: int) -> None:
+        sent = await unit.send(properties=timed(unit), body=b"moved")
+        moved = await reschedule(unit, sent.ext_fields["recallHandle"], ms)
+        assert (moved.code, moved.ext_fields["gantryOutcome"]) == (ResponseCode.SUCCESS, "recalled")
+        for wait_s in (0, 2, 50):
+            await asyncio.sleep(wait_s)
+            again = await unit.send(properties={"UNIQ_KEY": KEY}, body=b"again")
+            assert is_replayed(again)
+            assert again.ext_fields.get("recallHandle") == moved.ext_fields.get("recallHandle")
+        (message,) = stored(unit)
+        assert message.body == b"moved"
+        assert "GANTRY_REPLACES_SECOND" in message.properties
+
+    @pytest.mark.parametrize("ms", [-5_000, 40_000])
+    async def test_a_start_reads_the_same(self, ms: int) -> None:
+        async with BrokerUnit(**SYNC) as unit:
+            await make_topic(unit)
+            moved = await reschedule(unit, (await unit.send(properties=timed(unit))).ext_fields["recallHandle"], ms)
+            before = await unit.send(properties={"UNIQ_KEY": KEY})
+            assert before.ext_fields.get("recallHandle") == moved.ext_fields.get("recallHandle")
+        async with BrokerUnit(files=unit.files, **SYNC) as again:
+            again.clock.set_wall(unit.clock.now_ms())
+            assert place(await again.send(properties={"UNIQ_KEY": KEY})) == place(before)
+            await asyncio.sleep(50)
+            assert len(stored(again)) == 1
+
+    async def test_a_recall_of_the_new_time_frees_the_key(self, unit: BrokerUnit) -> None:
+        moved = await reschedule(unit, (await unit.send(properties=timed(unit))).ext_fields["recallHandle"], 40_000)
+        await recall(unit, moved)
+        assert not is_replayed(await unit.send(properties={"UNIQ_KEY": KEY}, body=b"again"))
+        await asyncio.sleep(45)
+        assert bodies(unit) == [b"again"]
+
+    async def test_a_message_that_was_sent_again_after_a_recall_gets_another_time(self, unit: BrokerUnit) -> None:
+        properties = timed(unit)
+        await recall(unit, await unit.send(properties=properties, body=b"recalled"))
+        again = await unit.send(properties=properties, body=b"again")
+        handle = again.ext_fields["recallHandle"]
+        assert (await reschedule(unit, handle, 40_000)).ext_fields["gantryOutcome"] == "recalled"
+        assert (await reschedule(unit, handle, 50_000)).ext_fields["gantryOutcome"] == "gone"
+        await asyncio.sleep(60)
+        assert bodies(unit) == [b"again"]
+
+    async def test_the_answers_to_recalls_are_true_if_the_message_is_sent_again(self, unit: BrokerUnit) -> None:
+        properties, outcomes = timed(unit), []
+        for _ in range(2):
+            handle = (await unit.send(properties=properties)).ext_fields["recallHandle"]
+            header = RecallMessageHeader(topic="T", recall_handle=handle)
+            answers = [await unit.ask(RequestCode.RECALL_MESSAGE, header) for _ in range(2)]
+            outcomes += [answer.ext_fields["gantryOutcome"] for answer in answers]
+        assert outcomes == ["recalled", "gone", "recalled", "gone"]
+        await asyncio.sleep(25)
+        assert bodies(unit) == []
+        metrics = await unit.ask(RequestCode.GET_TIMER_METRICS)
+        assert [topic.count for topic in decode_timer_metrics(metrics.body_bytes)[1].values()] == [0]
+
+    async def test_a_copy_of_a_recall_frees_no_key(self) -> None:
+        async with BrokerUnit(timer_roll_window_slot=60, **SYNC) as unit:
+            await make_topic(unit, window_ms=3_600_000)
+            properties = timed(unit, 200_000)
+            await recall(unit, await unit.send(properties=properties, body=b"recalled"))
+            again = await unit.send(properties=properties, body=b"again")
+            await pass_time(unit, 100)
+            assert place(await unit.send(properties={"UNIQ_KEY": KEY})) == place(again)
+            await pass_time(unit, 150)
+            assert bodies(unit) == [b"again"]

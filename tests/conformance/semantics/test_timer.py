@@ -10,7 +10,7 @@ from gantry.model.message import StoredMessage
 from gantry.model.record import iter_records
 from gantry.remoting.bodies.timer import WaitingMessages
 from gantry.remoting.codes import RequestCode, ResponseCode
-from gantry.remoting.headers.timer import RecallMessageHeader, WaitingMessagesHeader
+from gantry.remoting.headers.timer import RecallMessageHeader, RescheduleMessageHeader, WaitingMessagesHeader
 from gantry.runtime.rng import Rng
 from gantry.storeformat.timerfiles import decode_timer_check, decode_timer_metrics
 from tests.support.brokerunit import BrokerUnit
@@ -178,6 +178,133 @@ async def test_a_recalled_message_is_never_delivered_and_its_neighbours_are() ->
         assert answer.ext_fields["MSG_REGION"] == "DefaultRegion"
         await asyncio.sleep(7)
         assert await bodies(unit) == [b"0", b"2"]
+
+
+async def reschedule(unit: BrokerUnit, handle: str, deliver_at_ms: int) -> Any:
+    header = RescheduleMessageHeader(topic="T", recall_handle=handle, deliver_at=deliver_at_ms)
+    return await unit.ask(RequestCode.GANTRY_RESCHEDULE_MESSAGE, header)
+
+
+@pytest.mark.parametrize("before_ms", [990, 600, 150, 101, 100, 99, 50, 10, 1, 0, -1, -30, -200, -1500])
+async def test_a_recall_is_taken_until_the_message_is_delivered_and_its_answer_is_true(before_ms: int) -> None:
+    async with BrokerUnit() as unit:
+        await unit.make_topic("T")
+        second_ms = unit.clock.now_ms() // 1000 * 1000 + 5000
+        properties = {"TIMER_DELIVER_MS": str(second_ms + 500)}  # Waits at this second, and is delivered at its end.
+        handle = (await unit.send(body=b"recalled?", properties=properties)).ext_fields["recallHandle"]
+        await unit.send(body=b"other", properties=properties)
+        await asyncio.sleep((second_ms + 1000 - before_ms - unit.clock.now_ms()) / 1000)
+        answer = await recall(unit, handle)
+        await asyncio.sleep(3)
+        if answer.ext_fields["gantryOutcome"] == "recalled":
+            assert answer.code == ResponseCode.SUCCESS
+            assert await bodies(unit) == [b"other"]
+        else:
+            assert (answer.code, answer.remark) == (
+                ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid",
+            )  # fmt: skip
+            assert answer.ext_fields["gantryOutcome"] == "gone"
+            assert await bodies(unit) == [b"recalled?", b"other"]
+        assert (answer.code == ResponseCode.SUCCESS) == (before_ms > 0) or before_ms == 0
+        metrics = await unit.ask(RequestCode.GET_TIMER_METRICS)
+        assert [topic.count for topic in decode_timer_metrics(metrics.body_bytes)[1].values()] == [0]
+
+
+async def test_a_recall_in_the_last_second_holds_although_the_broker_crashes() -> None:
+    async with BrokerUnit() as unit:
+        await unit.make_topic("T")
+        second_ms = unit.clock.now_ms() // 1000 * 1000 + 3000
+        properties = {"TIMER_DELIVER_MS": str(second_ms + 1)}
+        handle = (await unit.send(body=b"recalled", properties=properties)).ext_fields["recallHandle"]
+        await unit.send(body=b"other", properties=properties)
+        await asyncio.sleep((second_ms + 980 - unit.clock.now_ms()) / 1000)
+        assert (await recall(unit, handle)).code == ResponseCode.SUCCESS
+        files, wall_ms = unit.files.crash_clone(Rng(1)), unit.clock.now_ms()
+    async with BrokerUnit(files=files) as unit:
+        unit.clock.set_wall(wall_ms)
+        await asyncio.sleep(3)
+        assert await bodies(unit) == [b"other"]
+
+
+async def test_of_two_recalls_of_a_message_one_has_recalled_it() -> None:
+    async with BrokerUnit() as unit:
+        await unit.make_topic("T")
+        handle = (await unit.send(properties=at(unit, 5000))).ext_fields["recallHandle"]
+        answers = await asyncio.gather(recall(unit, handle), recall(unit, handle))
+        answers.append(await recall(unit, handle))
+        assert [answer.code for answer in answers] == [ResponseCode.SUCCESS] * 3
+        assert sorted(answer.ext_fields["gantryOutcome"] for answer in answers) == ["gone", "gone", "recalled"]
+        files, wall_ms = unit.files, unit.clock.now_ms()
+    async with BrokerUnit(files=files) as unit:
+        unit.clock.set_wall(wall_ms)
+        await asyncio.sleep(1)
+        assert (await recall(unit, handle)).ext_fields["gantryOutcome"] == "gone"
+        await asyncio.sleep(8)
+        assert await bodies(unit) == []
+
+
+async def test_a_recall_says_whether_its_durability_is_unknown() -> None:
+    async with BrokerUnit(sync_flush_timeout=1000) as unit:
+        await unit.make_topic("T")
+        handle = (await unit.send(properties=at(unit, 60_000))).ext_fields["recallHandle"]
+        unit.flush_is_stuck = True
+        assert (await recall(unit, handle)).ext_fields["gantryOutcome"] == "unknown"
+        unit.flush_is_stuck = False
+
+
+@pytest.mark.parametrize("moved_s", [-5, 2, 30, 300])
+async def test_a_message_that_gets_another_time_comes_once_at_this_time(moved_s: int) -> None:
+    async with BrokerUnit(timer_roll_window_slot=60) as unit:
+        await unit.make_topic("T")
+        properties = {**at(unit, 200_000), "UNIQ_KEY": KEY, "a": "b", "TAGS": "x"}
+        handle = (await unit.send(body=b"moved", queue_id=2, properties=properties)).ext_fields["recallHandle"]
+        answer = await reschedule(unit, handle, unit.clock.now_ms() + moved_s * 1000)
+        assert (answer.code, answer.ext_fields["gantryOutcome"]) == (ResponseCode.SUCCESS, "recalled")
+        assert ("recallHandle" in answer.ext_fields) == (moved_s > 0)
+        await pass_time(unit, max(moved_s, 0) + 10)
+        (message,) = await received(unit, queue_id=2)
+        assert (message.body, message.message_id, message.tag, message.properties["a"]) == (b"moved", KEY, "x", "b")
+        await pass_time(unit, 300)
+        assert len(await received(unit, queue_id=2)) == 1
+
+
+async def test_of_two_new_times_at_once_one_counts_and_the_message_comes_once() -> None:
+    async with BrokerUnit() as unit:
+        await unit.make_topic("T")
+        handle = (await unit.send(properties=at(unit, 9000))).ext_fields["recallHandle"]
+        at_ms = unit.clock.now_ms() + 3000
+        answers = await asyncio.gather(*(reschedule(unit, handle, at_ms + more) for more in (0, 0, 20_000)))
+        assert sorted(answer.code for answer in answers) == [
+            ResponseCode.SUCCESS, ResponseCode.ILLEGAL_OPERATION, ResponseCode.ILLEGAL_OPERATION,
+        ]  # fmt: skip
+        await pass_time(unit, 40)
+        assert len(await bodies(unit)) == 1
+
+
+async def test_a_new_time_that_comes_too_late_stores_nothing() -> None:
+    async with BrokerUnit() as unit:
+        await unit.make_topic("T")
+        handle = (await unit.send(properties=at(unit, 1500))).ext_fields["recallHandle"]
+        await asyncio.sleep(3)
+        before = unit.store.max_physical_offset
+        answer = await reschedule(unit, handle, unit.clock.now_ms() + 5000)
+        assert (answer.code, answer.ext_fields["gantryOutcome"]) == (ResponseCode.ILLEGAL_OPERATION, "gone")
+        assert unit.store.max_physical_offset == before
+
+
+async def test_a_message_does_not_go_back_to_a_second_from_which_it_was_recalled() -> None:
+    async with BrokerUnit() as unit:
+        await unit.make_topic("T")
+        first_ms = unit.clock.now_ms() // 1000 * 1000 + 5500
+        handle = (await unit.send(properties={"TIMER_DELIVER_MS": str(first_ms)})).ext_fields["recallHandle"]
+        same = await reschedule(unit, handle, first_ms)
+        moved = await reschedule(unit, handle, first_ms + 5000)
+        back = await reschedule(unit, moved.ext_fields["recallHandle"], first_ms)
+        assert [answer.code for answer in (same, moved, back)] == [
+            ResponseCode.TOPIC_EXIST_ALREADY, ResponseCode.SUCCESS, ResponseCode.TOPIC_EXIST_ALREADY,
+        ]  # fmt: skip
+        await pass_time(unit, 20)
+        assert len(await bodies(unit)) == 1
 
 
 async def test_a_rolled_message_can_be_recalled() -> None:

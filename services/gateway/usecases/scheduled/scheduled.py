@@ -11,19 +11,26 @@ import msgspec
 
 from gantry.client.answers import read_body
 from gantry.client.engine import ClientEngine
-from gantry.client.errors import BrokerError
-from gantry.client.producer import Producer
+from gantry.client.errors import BrokerError, NoAnswerError
 from gantry.model.errors import InvalidIdError, InvalidValueError, RecordError
-from gantry.model.message import Message, MessageQueue
-from gantry.model.propertyname import PropertyName
-from gantry.model.recallhandle import RecallHandle, decode_recall_handle
+from gantry.model.recallhandle import RecallHandle, decode_recall_handle, encode_recall_handle
 from gantry.model.record import decode_record
 from gantry.remoting.bodies.timer import WaitingMessage, WaitingMessages
 from gantry.remoting.codes import RequestCode, ResponseCode
+from gantry.remoting.command import RemotingCommand
+from gantry.remoting.headers.fields import Header
 from gantry.remoting.headers.query import ViewMessageHeader
-from gantry.remoting.headers.timer import WAITING_MAX, RecallMessageHeader, WaitingMessagesHeader
+from gantry.remoting.headers.timer import (
+    GONE,
+    RECALLED,
+    UNKNOWN,
+    WAITING_MAX,
+    RecallMessageHeader,
+    RescheduleMessageHeader,
+    WaitingMessagesHeader,
+)
 from gantry.runtime.clock import Clock
-from services.gateway.errors import CONFLICT, CORRUPT_RECORD, UNKNOWN_MESSAGE, ProblemError
+from services.gateway.errors import CONFLICT, CORRUPT_RECORD, OUTCOME_UNKNOWN, UNKNOWN_MESSAGE, ProblemError
 from services.gateway.schemas.cursors import decode_cursor, encode_cursor
 from services.gateway.usecases.cluster.brokers import Brokers
 from services.gateway.usecases.page import Page
@@ -32,21 +39,6 @@ from services.gateway.usecases.reading.read import QueueReader
 from services.gateway.usecases.scheduled.listing import SECOND_MS, Place, merge_pages
 
 LISTING: Final = "scheduled"
-RECALLED: Final = "recalled"
-GONE: Final = "gone"
-
-# Properties of the wait, and those that the broker adds again.
-_DROPPED: Final = frozenset(
-    {
-        PropertyName.REAL_TOPIC,
-        PropertyName.REAL_QID,
-        PropertyName.MSG_REGION,
-        PropertyName.TRACE_ON,
-        PropertyName.CLUSTER,
-        PropertyName.CRC32,
-    }
-)
-_TIMER_PREFIX: Final = "TIMER_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +67,10 @@ class Rescheduled:
 class ScheduledMessages:
     """The operations on messages that wait for their time. The caller has checked the rights."""
 
-    def __init__(
-        self, engine: ClientEngine, brokers: Brokers, reader: QueueReader, producer: Producer, *, clock: Clock
-    ) -> None:
+    def __init__(self, engine: ClientEngine, brokers: Brokers, reader: QueueReader, *, clock: Clock) -> None:
         self._engine = engine
         self._brokers = brokers
         self._reader = reader
-        self._producer = producer
         self._clock = clock
 
     async def page(
@@ -124,92 +113,89 @@ class ScheduledMessages:
         return Page([one for one in found if one is not None], next_cursor)
 
     async def recall(self, topic: str, handle: str) -> str:
-        """Recall a message. Return RECALLED, or GONE if it was delivered or recalled before.
+        """Recall a message. Return RECALLED, or GONE if it was delivered or recalled before, or is about to be delivered.
 
         Raises:
             InvalidValueError: It is not a handle of this topic.
-            ProblemError: 404: the topic or the broker does not exist; 503: the broker does not answer.
+            ProblemError: 404: the topic or the broker does not exist; 503: the broker does not answer; 504: it is
+                unknown whether the message was recalled.
             ClientError: The broker rejects the request.
         """
         named = _read_handle(topic, handle)
-        if await self._find(named) is None:
-            return GONE
-        await self._recall(named, handle)
-        return RECALLED
+        header = RecallMessageHeader(topic=named.topic, recall_handle=handle)
+        _, outcome = await self._ask(
+            named, RequestCode.RECALL_MESSAGE, header, "whether the message was recalled is unknown"
+        )
+        return outcome
 
     async def reschedule(
         self, topic: str, handle: str, *, delay_ms: int | None, deliver_at_ms: int | None
     ) -> Rescheduled:
-        """Let a message wait until another time; exactly one of the times is given.
+        """Let a message wait until another time, with the same message id; exactly one of the times is given.
 
-        The new message is sent first, with the same message id. So a failure in between may leave both, and loses none.
+        The broker stores the message with its new time and recalls the old one in one step.
 
         Raises:
             InvalidValueError: It is not a handle of this topic.
-            ProblemError: 404: the message does not wait any more. 409: both times are the same second.
-            SendError: The new message was not stored, or its outcome is unknown; the old one still waits.
+            ProblemError: 404: the message does not wait any more; nothing was stored. 409: the message waits for this
+                second already, or was recalled from it. 503: the broker does not answer. 504: it is unknown whether the
+                message has the new time; it may come at both.
             ClientError: The broker rejects the request.
         """
         named = _read_handle(topic, handle)
-        waiting = await self._find(named)
-        one = None if waiting is None else await self._read(named.broker_name, waiting)
-        if one is None:
-            raise ProblemError(UNKNOWN_MESSAGE, "handle: the message was delivered or recalled before", field="handle")
         new_ms = self._clock.now_ms() + delay_ms if delay_ms is not None else deliver_at_ms
         assert new_ms is not None, "one of the times is given"
-        if abs(new_ms - one.deliver_at_ms) < 2 * SECOND_MS:
-            # A recall names the second. It would delete the new message, too.
-            raise ProblemError(CONFLICT, "deliver_at: the message is already due at this time", field="/deliver_at")
-        record = one.message.record
-        properties = {
-            name: value
-            for name, value in record.properties.items()
-            if name not in _DROPPED and not name.startswith(_TIMER_PREFIX)
-        }
-        name, value = (
-            (PropertyName.TIMER_DELIVER_MS, deliver_at_ms)
-            if delay_ms is None
-            else (PropertyName.TIMER_DELAY_MS, delay_ms)
+        new = named._replace(at_ms=(new_ms - 1) // SECOND_MS * SECOND_MS + 1)
+        doubt = (
+            f"whether the message has its new time is unknown: it may come at the old time, at the new one, or at both. "
+            f"Its new handle is {encode_recall_handle(new)}"
         )
-        # Otherwise, a duplicate window would take the new message for the old one, and the recall would lose both.
-        replaced = {PropertyName.REPLACES_SECOND: str((named.at_ms - 1) // SECOND_MS)}
-        message = Message(topic, one.message.body, {**properties, **replaced, name: str(value)}, record.flag)
-        queue = MessageQueue(topic, named.broker_name, record.queue_id)
-        sent = await self._producer.send(message, queue=queue)
-        await self._recall(named, handle)
-        if sent.recall_handle is None:
+        header = RescheduleMessageHeader(topic=named.topic, recall_handle=handle, deliver_at=new_ms)
+        try:
+            response, outcome = await self._ask(named, RequestCode.GANTRY_RESCHEDULE_MESSAGE, header, doubt)
+        except BrokerError as error:
+            if error.code != ResponseCode.TOPIC_EXIST_ALREADY:
+                raise
+            detail = "deliver_at: the message is already due at this time, or was recalled from it; take another second"
+            raise ProblemError(CONFLICT, detail, field="/deliver_at") from None
+        if outcome == GONE:
+            raise ProblemError(UNKNOWN_MESSAGE, "handle: the message was delivered or recalled before", field="handle")
+        new_handle = response.ext_fields.get("recallHandle")
+        if new_handle is None:
             return Rescheduled(None, None)
-        return Rescheduled(sent.recall_handle, deliver_at_of(decode_recall_handle(sent.recall_handle)))
+        return Rescheduled(new_handle, deliver_at_of(decode_recall_handle(new_handle)))
+
+    async def _ask(self, named: RecallHandle, code: int, header: Header, doubt: str) -> tuple[RemotingCommand, str]:
+        """Send a request about one message. Return the answer, and RECALLED or GONE.
+
+        `doubt` is the detail of the problem if the outcome is unknown.
+        """
+        address = await self._brokers.master(named.broker_name)
+        problem = ProblemError(
+            OUTCOME_UNKNOWN, f"{doubt}.", field="handle", outcome=UNKNOWN, message_id=named.unique_key
+        )
+        try:
+            response = await self._engine.invoke(
+                address, RemotingCommand.request(code, header), timeout_ms=self._engine.settings.admin_timeout_ms
+            )
+        except NoAnswerError as error:
+            if error.sent:
+                raise problem from None
+            raise
+        outcome = response.ext_fields.get("gantryOutcome")
+        if outcome == UNKNOWN:
+            raise problem
+        if response.code == ResponseCode.SUCCESS or outcome == GONE:
+            return response, GONE if outcome == GONE else RECALLED
+        if response.code == ResponseCode.ILLEGAL_OPERATION:
+            raise InvalidValueError("handle", encode_recall_handle(named)[:200], response.remark or "is not valid")
+        raise BrokerError(response.code, response.remark, address)
 
     async def _places(self, topic: str, from_ms: int | None) -> dict[str, Place]:
         route = await self._reader.route(topic)
         # A second is delivered at its end.
         second = max(0, (self._clock.now_ms() if from_ms is None else from_ms) // SECOND_MS - 1)
         return {data.broker_name: (second, None) for data in route.queue_datas}
-
-    async def _find(self, named: RecallHandle) -> WaitingMessage | None:
-        """Return the message of a handle, or None if it does not wait any more."""
-        address = await self._brokers.master(named.broker_name)
-        second = (named.at_ms - 1) // SECOND_MS
-        position: int | None = None
-        while True:
-            header = WaitingMessagesHeader(
-                second=second, position=position, max_messages=WAITING_MAX, topic=named.topic
-            )
-            response = await self._engine.call(address, RequestCode.GANTRY_WAITING_MESSAGES, header)
-            page = read_body(WaitingMessages.decode, response, address)
-            for waiting in page.messages:
-                if waiting.message_id == named.unique_key and waiting.delivery_at == deliver_at_of(named):
-                    return waiting
-            if page.next_second != second:
-                return None
-            position = page.next_position
-
-    async def _recall(self, named: RecallHandle, handle: str) -> None:
-        address = await self._brokers.master(named.broker_name)
-        await self._engine.call(
-            address, RequestCode.RECALL_MESSAGE, RecallMessageHeader(topic=named.topic, recall_handle=handle)
-        )
 
     async def _read(self, broker: str, waiting: WaitingMessage) -> Scheduled | None:
         """Return a waiting message with its body; None if its record is gone, which means that it was delivered."""
