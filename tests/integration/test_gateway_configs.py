@@ -46,6 +46,7 @@ def test_settings_that_a_change_does_not_name_stay(http: httpx.Client) -> None:
 def test_objectives_of_a_group_are_deleted_with_it(http: httpx.Client) -> None:
     """Otherwise a group created again under the name was ignored for ever, without any hint."""
     assert put(http, "/v1/groups/REMADE").status_code == put(http, "/v1/groups/OTHER").status_code == 201
+    assert put(http, "/v1/topics/T").status_code == 201
     for path in ("REMADE/objective", "REMADE/objective?topic=T", "OTHER/objective"):
         assert put(http, f"/v1/groups/{path}", ignore=True).status_code == 201
     assert http.delete("/v1/groups/REMADE").status_code == 204
