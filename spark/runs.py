@@ -1,4 +1,4 @@
-"""The tables report_runs and report_schedules. Each run of a job is a row, which decides who may write results.
+"""The tables of runs and schedules. Each run of a job is a row, which decides who may write results.
 
 States of a row:
 
@@ -17,7 +17,7 @@ All times are the server's, so the clocks of machines need not agree. Concurrenc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID, uuid4
 
 from psycopg.types.json import Jsonb
@@ -68,12 +68,20 @@ class QueuedRun:
     since_failure_ms: int | None
 
 
+class CronSchedule(NamedTuple):
+    """A cron expression, and the time zone of its hours and days."""
+
+    cron: str
+    time_zone: str
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A row of report_schedules."""
+    """A row of report_schedules: a schedule that is in force."""
 
     job: str
     cron: str
+    time_zone: str
     next_run_at: datetime | None
 
 
@@ -291,8 +299,13 @@ class Runs:
 
     def schedules(self) -> dict[str, Schedule]:
         """Return the stored schedules by job, as the last scheduler has written them."""
-        rows = self._connection.execute("SELECT job, cron, next_run_at FROM report_schedules").fetchall()
+        rows = self._connection.execute("SELECT job, cron, time_zone, next_run_at FROM report_schedules").fetchall()
         return {row[0]: Schedule(*row) for row in rows}
+
+    def schedules_set(self) -> dict[str, CronSchedule | None]:
+        """Return the schedules that were set over REST, by job; None: the job runs on demand only."""
+        rows = self._connection.execute("SELECT job, cron, time_zone FROM report_schedules_set").fetchall()
+        return {job: None if cron is None else CronSchedule(cron, time_zone) for job, cron, time_zone in rows}
 
     def write_schedules(self, schedules: Sequence[Schedule]) -> None:
         """Replace the stored schedules."""
@@ -302,10 +315,11 @@ class Runs:
             )
             for schedule in schedules:
                 self._connection.execute(
-                    "INSERT INTO report_schedules (job, cron, next_run_at, updated_at) VALUES (%s, %s, %s, now())"
-                    " ON CONFLICT (job) DO UPDATE SET cron = excluded.cron, next_run_at = excluded.next_run_at,"
+                    "INSERT INTO report_schedules (job, cron, time_zone, next_run_at, updated_at)"
+                    " VALUES (%s, %s, %s, %s, now()) ON CONFLICT (job) DO UPDATE SET cron = excluded.cron,"
+                    " time_zone = excluded.time_zone, next_run_at = excluded.next_run_at,"
                     " updated_at = excluded.updated_at",
-                    (schedule.job, schedule.cron, schedule.next_run_at),
+                    (schedule.job, schedule.cron, schedule.time_zone, schedule.next_run_at),
                 )
 
 

@@ -78,6 +78,59 @@ def list_jobs(
 
 
 @app.command()
+def schedule(
+    job: JobArgument,
+    *,
+    cron: Annotated[
+        str | None,
+        typer.Option(metavar="EXPRESSION", help='Run by this schedule, such as "0 8 * * 1-5": at 8:00 on weekdays.'),
+    ] = None,
+    time_zone: Annotated[str, typer.Option(metavar="ZONE", help="Time zone of --cron, such as Europe/Berlin.")] = "UTC",
+    on_demand: Annotated[bool, typer.Option("--on-demand", help="Run only when a run is requested.")] = False,
+    default: Annotated[bool, typer.Option("--default", help="Use the schedule of the scheduler's settings.")] = False,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show or change when a report job runs by itself.
+
+    The scheduler puts a change in force within a second. It stays in force after a restart, and takes precedence over
+    the scheduler's settings until --default.
+    """
+    if (cron is not None) + on_demand + default > 1:
+        raise typer.BadParameter("give only one of --cron, --on-demand and --default")
+    remote = connect(data, url, key)
+    path = f"/v1/reports/{segment(job)}/schedule"
+    if default:
+        found = remote.call("DELETE", path)
+    elif cron is not None or on_demand:
+        found = remote.call("PUT", path, body={"cron": cron, "time_zone": time_zone})
+    else:
+        found = next((item for item in remote.call("GET", "/v1/reports")["items"] if item["job"] == job), None)
+        if found is None:
+            fail(f"there is no report job {job!r}; gantry report list names them")
+    if as_json:
+        print_json(found)
+        return
+    change = found["schedule_set"]
+    print_facts(
+        {
+            "job": found["job"],
+            "in force": found["schedule"] or "on demand",
+            "time zone": found["time_zone"],
+            "next run": found["next_run_at"],
+            "set": "no: the scheduler's settings count" if change is None else _describe_set(change),
+        }
+    )
+
+
+def _describe_set(change: Mapping[str, Any]) -> str:
+    chosen = "on demand" if change["cron"] is None else f"{change['cron']} ({change['time_zone']})"
+    return f"{chosen} by {change['set_by']} at {change['set_at']}"
+
+
+@app.command()
 def run(
     job: JobArgument,
     *,

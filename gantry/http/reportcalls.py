@@ -11,6 +11,19 @@ def list_reports() -> Call[Page[Report]]:
     return Call("GET", "/v1/reports", json_of(Page[Report]))
 
 
+def put_report_schedule(job: str, cron: str | None, *, time_zone: str) -> Call[Report]:
+    """Set the schedule of a report job."""
+    content = msgspec.json.encode({"cron": cron, "time_zone": time_zone})
+    return Call(
+        "PUT", path_of("reports", job, "schedule"), json_of(Report), content=content, headers={"content-type": JSON}
+    )
+
+
+def delete_report_schedule(job: str) -> Call[Report]:
+    """Remove the schedule of a report job that was set."""
+    return Call("DELETE", path_of("reports", job, "schedule"), json_of(Report))
+
+
 def start_report_run(job: str, *, since: str | None, until: str | None) -> Call[ReportRun]:
     """Start a run of a report job."""
     content = msgspec.json.encode({} if since is None and until is None else {"window": {"from": since, "to": until}})

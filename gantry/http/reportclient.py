@@ -14,6 +14,14 @@ class ReportClient(BaseClient):
         """Return the report jobs with their schedules and last runs."""
         return self.run(reportcalls.list_reports()).items
 
+    def put_report_schedule(self, job: str, cron: str | None, *, time_zone: str = "UTC") -> Report:
+        """Set the schedule of a report job. Without a cron expression, the job runs on demand only."""
+        return self.run(reportcalls.put_report_schedule(job, cron, time_zone=time_zone))
+
+    def delete_report_schedule(self, job: str) -> Report:
+        """Remove the schedule of a report job that was set, so that the scheduler's settings count."""
+        return self.run(reportcalls.delete_report_schedule(job))
+
     def start_report_run(self, job: str, *, since: str | None = None, until: str | None = None) -> ReportRun:
         """Start a run of a report job, for now or for a period. If there is such a run already, return that one."""
         return self.run(reportcalls.start_report_run(job, since=since, until=until))
@@ -81,6 +89,14 @@ class AsyncReportClient(AsyncBaseClient):
     async def list_reports(self) -> list[Report]:
         """Return the report jobs with their schedules and last runs."""
         return (await self.run(reportcalls.list_reports())).items
+
+    async def put_report_schedule(self, job: str, cron: str | None, *, time_zone: str = "UTC") -> Report:
+        """Set the schedule of a report job. Without a cron expression, the job runs on demand only."""
+        return await self.run(reportcalls.put_report_schedule(job, cron, time_zone=time_zone))
+
+    async def delete_report_schedule(self, job: str) -> Report:
+        """Remove the schedule of a report job that was set, so that the scheduler's settings count."""
+        return await self.run(reportcalls.delete_report_schedule(job))
 
     async def start_report_run(self, job: str, *, since: str | None = None, until: str | None = None) -> ReportRun:
         """Start a run of a report job, for now or for a period. If there is such a run already, return that one."""

@@ -57,13 +57,33 @@ class ReportRun(msgspec.Struct, frozen=True, kw_only=True):
         return self.status not in {"queued", "running"}
 
 
+class ReportSchedule(msgspec.Struct, frozen=True):
+    """A schedule that was set over REST; without a cron expression, the job runs on demand only."""
+
+    cron: str | None
+    time_zone: str
+    set_by: str
+    set_at: str
+
+
 class Report(msgspec.Struct, frozen=True):
-    """A report job: its cron schedule, its next start, and its last run."""
+    """A report job.
+
+    Attributes:
+        job: Name of the job.
+        schedule: Cron expression that is in force; None: the job runs on demand only, or no scheduler has run yet.
+        next_run_at: Time of the next scheduled run.
+        last_run: Newest run.
+        time_zone: Time zone of `schedule`.
+        schedule_set: Schedule that was set over REST. The scheduler puts it in force within a second.
+    """
 
     job: str
     schedule: str | None
     next_run_at: str | None
     last_run: ReportRun | None
+    time_zone: str | None = None
+    schedule_set: ReportSchedule | None = None
 
 
 class QueueOwner(msgspec.Struct, frozen=True):

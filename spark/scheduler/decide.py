@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from spark.runs import QueuedRun, Run
+from spark.runs import CronSchedule, QueuedRun, Run
+from spark.scheduler.jobs import JOBS
 
 PERMANENT_CODES = frozenset({2, 3})
 """The exit codes of jobs for failures that a retry can't correct, such as an invalid command line."""
@@ -97,6 +98,20 @@ def choose(queued: Iterable[QueuedRun], *, busy: Iterable[str], slots: int, firs
             taken.add(entry.run.job)
             chosen.append(entry.run)
     return chosen
+
+
+def decide_schedules(
+    defaults: Mapping[str, CronSchedule], schedules_set: Mapping[str, CronSchedule | None]
+) -> dict[str, CronSchedule]:
+    """Return the schedules to put in force, by job. A job without a schedule runs on demand only.
+
+    Args:
+        defaults: The schedules of the settings.
+        schedules_set: The schedules that were set over REST, which take precedence; None: on demand only. Jobs that this
+            scheduler does not know are left out.
+    """
+    chosen = {job: schedules_set.get(job, defaults.get(job)) for job in JOBS}
+    return {job: schedule for job, schedule in chosen.items() if schedule is not None}
 
 
 def decide_ahead(

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
+from gantry.cron import check_cron, check_timezone
 from gantry.model.alert import AlertSettings
+from gantry.model.errors import InvalidValueError
 from spark.classarchive import AUTO
 from spark.reportfiles import is_uri
-from spark.scheduler.cron import check_cron, check_timezone
 from spark.scheduler.jobs import JOBS
 
 LOGS_DEFAULT = ".gantry/reports"
@@ -31,12 +32,13 @@ class SchedulerSettings:
     """The file with the credentials for brokers that require them, `ACCESS_KEY:SECRET_KEY[:SECURITY_TOKEN]`. Each job
     reads the file again, so the credentials can be changed."""
     timezone: str = "UTC"
-    """The time zone of the cron expressions."""
+    """The time zone of the cron expressions below. A schedule that was set over REST has its own."""
 
     lag_report_cron: str | None = "*/15 * * * *"
     throughput_rollup_cron: str | None = "5 * * * *"
     backlog_profile_cron: str | None = "30 3 * * *"
-    """The schedules of the jobs. A job with an empty schedule runs on demand only."""
+    """The schedules of the jobs. A job with an empty schedule runs on demand only. A schedule that was set over REST
+    (`PUT /v1/reports/{job}/schedule`) takes precedence."""
     lag_report_timeout_ms: int = 600_000
     throughput_rollup_timeout_ms: int = 1_800_000
     backlog_profile_timeout_ms: int = 3_600_000
@@ -88,11 +90,7 @@ class SchedulerSettings:
         """Raise ValueError("name: reason") for the first invalid setting."""
         if not self.namesrv:
             raise ValueError("namesrv: is empty; at least one name server is needed")
-        check_timezone(self.timezone, "timezone")
-        for job in JOBS:
-            cron = self.cron_of(job)
-            if cron is not None:
-                check_cron(cron, f"{job}_cron")
+        self._check_schedules()
         for name in _POSITIVE:
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name}: {getattr(self, name)} is not above 0")
@@ -108,6 +106,16 @@ class SchedulerSettings:
         # Heartbeats come every 5 s, and one of them may wait for a slow server.
         if self.stale_after_ms < _STALE_MS_MIN:
             raise ValueError(f"stale_after_ms: {self.stale_after_ms} is below {_STALE_MS_MIN}")
+
+    def _check_schedules(self) -> None:
+        try:
+            check_timezone(self.timezone, "timezone")
+            for job in JOBS:
+                cron = self.cron_of(job)
+                if cron is not None:
+                    check_cron(cron, f"{job}_cron")
+        except InvalidValueError as error:
+            raise ValueError(str(error)) from None
 
     def cron_of(self, job: str) -> str | None:
         """Return a job's cron expression; None if the job runs on demand only."""

@@ -11,11 +11,20 @@ from uuid import UUID
 
 import psycopg
 
+from gantry.cron import Cron, check_cron, check_timezone, decide_due, last_before, next_after, parse_cron
+from gantry.model.errors import InvalidValueError
 from gantry.runtime.clock import Clock
 from gantry.runtime.telemetry import logger
-from spark.runs import PrunedRun, Run, Runs, Schedule
-from spark.scheduler.cron import Cron, decide_due, last_before, next_after, parse_cron
-from spark.scheduler.decide import EndedRun, RunEnding, UpcomingRun, choose, decide_after, decide_ahead
+from spark.runs import CronSchedule, PrunedRun, Run, Runs, Schedule
+from spark.scheduler.decide import (
+    EndedRun,
+    RunEnding,
+    UpcomingRun,
+    choose,
+    decide_after,
+    decide_ahead,
+    decide_schedules,
+)
 from spark.scheduler.jobs import JOBS
 from spark.scheduler.leadership import Leadership
 from spark.scheduler.settings import SchedulerSettings
@@ -56,12 +65,15 @@ class Turns:
         self._settings = settings
         self._leadership = leadership
         self._clock = clock
+        self._default_schedules = {
+            job: CronSchedule(text, settings.timezone) for job in JOBS if (text := settings.cron_of(job)) is not None
+        }
+        self._schedules_set: dict[str, CronSchedule | None] = {}
+        """The schedules that were set over REST, as the last turn read them."""
+        self._wanted = self._default_schedules
+        self._schedules: dict[str, CronSchedule] = {}
+        """Job → the schedule that is in force."""
         self._crons: dict[str, Cron] = {}
-        self._texts: dict[str, str] = {}
-        for job in JOBS:
-            text = settings.cron_of(job)
-            if text is not None:
-                self._crons[job], self._texts[job] = parse_cron(text, settings.timezone), text
         self._next_at: dict[str, datetime | None] = {}
         self._behind: dict[str, datetime] = {}
         """Job → the time up to which its missed windows must be covered, piece by piece."""
@@ -105,6 +117,7 @@ class Turns:
             self._begin(runs)
         if not may_claim:
             return result
+        self._reread_schedules(runs)
         self._fire(runs)
         self._catch_up(runs)
         self._recover(runs, own)
@@ -120,12 +133,11 @@ class Turns:
         """Take over from the scheduler before. The times that it missed are due, unless the job's schedule differs."""
         before = runs.schedules()
         now = self._now()
+        self._put_in_force(self._read_wanted(runs), now)
         for job, cron in self._crons.items():
-            known = before.get(job)
-            if known is not None and known.cron == self._texts[job] and known.next_run_at is not None:
-                self._next_at[job] = known.next_run_at
-            else:
-                self._next_at[job] = next_after(cron, now)
+            known, schedule = before.get(job), self._schedules[job]
+            is_same = known is not None and CronSchedule(known.cron, known.time_zone) == schedule
+            self._next_at[job] = (known.next_run_at if known and is_same else None) or next_after(cron, now)
             self._reached.pop(job, None)
             done = runs.covered_until(job) if JOBS[job].covers_windows else None
             due = None if done is None else last_before(cron, now)
@@ -134,6 +146,33 @@ class Turns:
         self._write_schedules(runs)
         self._led_since_ms = self._clock.monotonic_ms()
         log.info("this is the scheduler now", schedules={job: str(at) for job, at in self._next_at.items()})
+
+    def _reread_schedules(self, runs: Runs) -> None:
+        """Put schedules in force that were changed over REST. Times that passed meanwhile are not due."""
+        wanted = self._read_wanted(runs)
+        if wanted == self._schedules:
+            return
+        self._put_in_force(wanted, self._now())
+        self._write_schedules(runs)
+        log.info("schedules were changed", schedules={job: str(at) for job, at in self._next_at.items()})
+
+    def _read_wanted(self, runs: Runs) -> dict[str, CronSchedule]:
+        schedules_set = runs.schedules_set()
+        if schedules_set != self._schedules_set:
+            self._schedules_set = schedules_set
+            valid = {job: schedule for job, schedule in schedules_set.items() if _is_valid(job, schedule)}
+            self._wanted = decide_schedules(self._default_schedules, valid)
+        return self._wanted
+
+    def _put_in_force(self, wanted: Mapping[str, CronSchedule], now: datetime) -> None:
+        for job in self._schedules.keys() - wanted.keys():
+            del self._schedules[job], self._crons[job], self._next_at[job]
+            self._behind.pop(job, None)
+        for job, schedule in wanted.items():
+            if self._schedules.get(job) != schedule:
+                self._schedules[job] = schedule
+                self._crons[job] = cron = parse_cron(schedule.cron, schedule.time_zone)
+                self._next_at[job] = next_after(cron, now)
 
     def _fire(self, runs: Runs) -> None:
         now = self._now()
@@ -230,7 +269,22 @@ class Turns:
         return [claimed for run in chosen if (claimed := runs.claim(run.id)) is not None]
 
     def _write_schedules(self, runs: Runs) -> None:
-        runs.write_schedules([Schedule(job, self._texts[job], self._next_at[job]) for job in self._crons])
+        runs.write_schedules(
+            [Schedule(job, *schedule, next_run_at=self._next_at[job]) for job, schedule in self._schedules.items()]
+        )
+
+
+def _is_valid(job: str, schedule: CronSchedule | None) -> bool:
+    # The gateway accepts valid schedules only, but its machine may know other time zones.
+    if schedule is None:
+        return True
+    try:
+        check_cron(schedule.cron, "cron")
+        check_timezone(schedule.time_zone, "time_zone")
+    except InvalidValueError as error:
+        log.error("a schedule that was set over REST is ignored", job=job, reason=str(error))  # noqa: TRY400
+        return False
+    return True
 
 
 def settle(runs: Runs, ended: EndedRun, *, attempts_max: int) -> None:

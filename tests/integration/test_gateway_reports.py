@@ -142,9 +142,66 @@ async def test_jobs_are_listed_with_schedule_and_last_run(http, database):
         values = {"job": "lag_report", "cron": "*/5 * * * *", "next_run_at": NOON}
         await session.execute(insert(REPORT_SCHEDULES).values(values))
     backlog, lag, throughput = (await http.get("/v1/reports", headers=key("metrics"))).json()["items"]
-    assert backlog == {"job": "backlog_profile", "schedule": None, "next_run_at": None, "last_run": None}
+    assert backlog == {
+        "job": "backlog_profile",
+        "schedule": None,
+        "time_zone": None,
+        "next_run_at": None,
+        "schedule_set": None,
+        "last_run": None,
+    }
     assert (lag["schedule"], lag["next_run_at"]) == ("*/5 * * * *", "2026-11-21T12:00:00.000Z")
     assert (lag["last_run"]["id"], throughput["job"]) == (run, "throughput_rollup")
+
+
+async def test_a_schedule_is_set_removed_and_audited(http, database):
+    path = "/v1/reports/lag_report/schedule"
+    made = await http.put(path, json={"cron": "0 8 * * 1-5", "time_zone": "Asia/Shanghai"})
+    assert made.status_code == 200, made.text
+    schedule = {name: made.json()["schedule_set"][name] for name in ("cron", "time_zone", "set_by")}
+    assert schedule == {"cron": "0 8 * * 1-5", "time_zone": "Asia/Shanghai", "set_by": "admin"}
+    # No scheduler runs here, so nothing is in force.
+    assert (made.json()["job"], made.json()["schedule"], made.json()["next_run_at"]) == ("lag_report", None, None)
+    on_demand = await http.put(path, json={"cron": None})
+    assert on_demand.json()["schedule_set"]["cron"] is None
+    assert (await http.get("/v1/reports")).json()["items"][1] == on_demand.json()
+    for _ in range(2):
+        assert (await http.delete(path)).json()["schedule_set"] is None
+    entries = (await http.get("/v1/audit?kind=report")).json()["items"]
+    first, second = {"cron": "0 8 * * 1-5", "time_zone": "Asia/Shanghai"}, {"cron": None, "time_zone": "UTC"}
+    changes = [(entry["action"], entry["before"], entry["after"]) for entry in reversed(entries)]
+    assert changes == [
+        ("report.schedule", None, first),
+        ("report.schedule", first, second),
+        ("report.schedule", second, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "reason"),
+    [
+        ({"cron": "every day"}, "/cron", "it has 2 fields"),
+        ({"cron": "0 0 31 2 *"}, "/cron", "never comes"),
+        ({"cron": "61 * * * *"}, "/cron", "is no cron expression"),
+        ({"cron": " " * 201}, "/cron", "the limit is 200"),
+        ({"cron": "0 8 * * *", "time_zone": "Mars/Base"}, "/time_zone", "is no time zone"),
+        ({"time_zone": "UTC"}, "/cron", "is missing"),
+        ({"cron": None, "enabled": True}, "/enabled", "there is no such field"),
+    ],
+)
+async def test_an_invalid_schedule_is_refused_by_name(http, body, field, reason):
+    answer = await http.put("/v1/reports/lag_report/schedule", json=body)
+    assert (answer.status_code, answer.json()["field"]) == (400, field), answer.text
+    assert reason in answer.json()["detail"]
+    assert (await http.get("/v1/reports")).json()["items"][1]["schedule_set"] is None
+
+
+async def test_schedules_are_for_operators_and_known_jobs(http):
+    path = "/v1/reports/lag_report/schedule"
+    assert (await http.put(path, json={"cron": None}, headers=key("metrics"))).status_code == 403
+    assert (await http.delete(path, headers=key("metrics"))).status_code == 403
+    assert (await http.put("/v1/reports/other/schedule", json={"cron": None})).status_code == 404
+    assert (await http.delete("/v1/reports/other/schedule")).status_code == 404
 
 
 def row(run, group, topic, broker=None, queue_id=None):

@@ -12,6 +12,7 @@ TABLES = (
     "report_backlog_rows",
     "report_throughput",
     "report_schedules",
+    "report_schedules_set",
     "report_runs",
     "alert_states",
     "alert_events",

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Executable, and_, func, select, tuple_, update
+from sqlalchemy import Executable, and_, delete, func, select, tuple_, update
 from sqlalchemy.dialects.postgresql import distinct_on, insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from services.gateway.db.leadership import lock_key
 from services.gateway.db.records import find_one, read_all
-from services.gateway.db.reporttables import REPORT_PAGES, REPORT_RUNS, REPORT_SCHEDULES
+from services.gateway.db.reporttables import REPORT_PAGES, REPORT_RUNS, REPORT_SCHEDULES, REPORT_SCHEDULES_SET
 from services.gateway.db.repositories import LIST_LIMIT_MAX, Actor, AuditRepository
 
 QUEUED: Final = "queued"
@@ -70,11 +70,38 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The schedule of a job: a cron expression, and the time of the next run, if known."""
+    """The schedule of a job, as the scheduler has put it in force.
+
+    Attributes:
+        job: Name of the job.
+        cron: Cron expression.
+        time_zone: Time zone of the cron expression.
+        next_run_at: Time of the next run, if known.
+    """
 
     job: str
     cron: str
+    time_zone: str
     next_run_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleSet:
+    """A schedule that was set over REST. It takes precedence over the scheduler's settings.
+
+    Attributes:
+        job: Name of the job.
+        cron: Cron expression; None: the job runs on demand only.
+        time_zone: Time zone of the cron expression.
+        set_by: Id of the key or the user.
+        set_at: Time of the change.
+    """
+
+    job: str
+    cron: str | None
+    time_zone: str
+    set_by: str
+    set_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +182,40 @@ class ReportRepository:
         """Return the schedules of the scheduler, by job."""
         schedules = read_all(Schedule, await self._session.execute(select(REPORT_SCHEDULES)))
         return {schedule.job: schedule for schedule in schedules}
+
+    async def schedules_set(self) -> Mapping[str, ScheduleSet]:
+        """Return the schedules that were set over REST, by job."""
+        found = read_all(ScheduleSet, await self._session.execute(select(REPORT_SCHEDULES_SET)))
+        return {schedule.job: schedule for schedule in found}
+
+    async def set_schedule(self, job: str, cron: str | None, time_zone: str, *, actor: Actor) -> None:
+        """Set the schedule of a job; without a cron expression, the job runs on demand only."""
+        before = await self._find_schedule_set(job)
+        values = {"cron": cron, "time_zone": time_zone, "set_by": actor.id}
+        statement = insert(REPORT_SCHEDULES_SET).values(job=job, **values)
+        await self._session.execute(
+            statement.on_conflict_do_update(index_elements=["job"], set_={**values, "set_at": func.clock_timestamp()})
+        )
+        self._record_schedule(actor, job, before, {"cron": cron, "time_zone": time_zone})
+
+    async def remove_schedule(self, job: str, *, actor: Actor) -> None:
+        """Remove the schedule of a job that was set, so that the scheduler's settings count; nothing if there is none."""
+        before = await self._find_schedule_set(job)
+        if before is not None:
+            await self._session.execute(delete(REPORT_SCHEDULES_SET).where(REPORT_SCHEDULES_SET.c.job == job))
+            self._record_schedule(actor, job, before, None)
+
+    async def _find_schedule_set(self, job: str) -> ScheduleSet | None:
+        # Concurrent changes of a job run one after the other, so that the audit tells them in their order.
+        await self._session.execute(select(func.pg_advisory_xact_lock(lock_key(f"report.schedule.{job}"))))
+        query = select(REPORT_SCHEDULES_SET).where(REPORT_SCHEDULES_SET.c.job == job)
+        return find_one(ScheduleSet, await self._session.execute(query))
+
+    def _record_schedule(
+        self, actor: Actor, job: str, before: ScheduleSet | None, after: dict[str, Any] | None
+    ) -> None:
+        former = None if before is None else {"cron": before.cron, "time_zone": before.time_zone}
+        AuditRepository(self._session).record(actor, "report.schedule", "report", job, before=former, after=after)
 
     async def html(self, run_id: uuid.UUID) -> str | None:
         """Return the HTML page of a run, or None if it has none."""

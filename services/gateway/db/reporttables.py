@@ -11,7 +11,8 @@ and have no identity of their own.
 | report_runs | gateway (requests), scheduler and jobs (the rest) | runs of jobs |
 | report_lag_rows, report_backlog_rows, report_pages | the job of the run, in one transaction at its end | results |
 | report_throughput | job throughput_rollup | messages stored (group_name null) and consumed, a row a bucket |
-| report_schedules | the scheduler | schedules of jobs |
+| report_schedules | the scheduler | schedules of jobs, as they are in force |
+| report_schedules_set | the gateway | schedules that were set over REST |
 
 `sampled_at` of a block is the time at which its broker gave the numbers; that of a round is its begin, and `took_ms`
 its duration. `kind` is a number of `gantry.model.sampleblock.Kind`, `based_at` is the time of the broker's full block
@@ -240,4 +241,15 @@ REPORT_SCHEDULES: Final = Table(
     Column("cron", Text, nullable=False),
     Column("next_run_at", MOMENT),
     Column("updated_at", MOMENT, server_default=func.now(), nullable=False),
+    Column("time_zone", Text, server_default="UTC", nullable=False),
+)
+
+REPORT_SCHEDULES_SET: Final = Table(
+    "report_schedules_set",
+    _METADATA,
+    Column("job", NAME, primary_key=True),
+    Column("cron", Text),
+    Column("time_zone", Text, nullable=False),
+    Column("set_by", NAME, nullable=False),
+    Column("set_at", MOMENT, server_default=func.now(), nullable=False),
 )

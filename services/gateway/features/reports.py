@@ -13,7 +13,7 @@ from services.gateway.asgi.query import limit_of
 from services.gateway.core import Core, Feature
 from services.gateway.errors import invalid
 from services.gateway.features.actor import actor_of
-from services.gateway.schemas.reports import LATEST, NewRun
+from services.gateway.schemas.reports import LATEST, NewRun, NewSchedule
 from services.gateway.schemas.times import parse_time_ms
 from services.gateway.usecases.reports.laghistory import LagHistory
 from services.gateway.usecases.reports.rows import SECTIONS, SPANS, ReportRows
@@ -22,6 +22,7 @@ from services.gateway.views.page import page_view
 from services.gateway.views.reports import (
     backlog_row_view,
     history_view,
+    job_view,
     jobs_view,
     lag_row_view,
     run_rows_view,
@@ -49,6 +50,7 @@ _PAGE_HEADERS: Final = (
 )
 
 _new_run = msgspec.json.Decoder(NewRun)
+_new_schedule = msgspec.json.Decoder(NewSchedule)
 
 
 def report_feature(core: Core) -> Feature:
@@ -93,12 +95,29 @@ def report_routes(reports: Reports, rows: ReportRows, history: LagHistory) -> li
 
     return [
         Operation("GET", "/v1/reports", show_all),
+        *_schedule_routes(reports),
         Operation("GET", "/v1/reports/{job}/runs", page, frozenset({"cursor", "limit"})),
         Operation("POST", "/v1/reports/{job}/runs", start),
         Operation("GET", "/v1/reports/{job}/runs/{run}", show),
         Operation("GET", "/v1/reports/{job}/runs/{run}/html", show_page),
         *_row_routes(rows, history),
     ]
+
+
+def _schedule_routes(reports: Reports) -> list[Operation]:
+    """Return the routes of schedules."""
+
+    async def set_schedule(call: Call) -> Answer:
+        call.principal.require_operator()
+        wanted = await call.read_json(_new_schedule)
+        return json_answer(job_view(await reports.set_schedule(call.path_params["job"], wanted, actor_of(call))))
+
+    async def remove_schedule(call: Call) -> Answer:
+        call.principal.require_operator()
+        return json_answer(job_view(await reports.remove_schedule(call.path_params["job"], actor_of(call))))
+
+    path = "/v1/reports/{job}/schedule"
+    return [Operation("PUT", path, set_schedule), Operation("DELETE", path, remove_schedule)]
 
 
 def _row_routes(rows: ReportRows, history: LagHistory) -> list[Operation]:

@@ -1,4 +1,4 @@
-"""Reports as requests name them: windows and runs."""
+"""Reports as requests name them: windows, runs and schedules."""
 
 import uuid
 from datetime import UTC, datetime, timedelta
@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from gantry.cron import check_cron, check_timezone
 from gantry.model.errors import InvalidValueError
 from services.gateway.schemas.times import format_moment, format_time, parse_time_ms
 
@@ -23,6 +24,20 @@ class NewRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A request for a run."""
 
     window: RequestedWindow | None = None
+
+
+class NewSchedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A requested schedule; without a cron expression (`null`), the job runs on demand only."""
+
+    cron: str | None
+    time_zone: str = "UTC"
+
+
+def check_schedule(schedule: NewSchedule) -> None:
+    """Raise InvalidValueError if a schedule's cron expression or time zone is not valid."""
+    if schedule.cron is not None:
+        check_cron(schedule.cron, "/cron")
+    check_timezone(schedule.time_zone, "/time_zone")
 
 
 def read_window(window: RequestedWindow, *, now_ms: int) -> tuple[datetime, datetime]:

@@ -17,7 +17,27 @@ T = TypeVar("T")
 
 def jobs_view(jobs: Sequence[Job]) -> dict[str, Any]:
     """Return all jobs in the contract's form."""
-    return {"items": [_job_view(job) for job in jobs]}
+    return {"items": [job_view(job) for job in jobs]}
+
+
+def job_view(job: Job) -> dict[str, Any]:
+    """Return a job in the contract's form."""
+    schedule, schedule_set = job.schedule, job.schedule_set
+    return {
+        "job": job.name,
+        "schedule": None if schedule is None else schedule.cron,
+        "time_zone": None if schedule is None else schedule.time_zone,
+        "next_run_at": None if schedule is None else _format_optional(schedule.next_run_at),
+        "schedule_set": None
+        if schedule_set is None
+        else {
+            "cron": schedule_set.cron,
+            "time_zone": schedule_set.time_zone,
+            "set_by": schedule_set.set_by,
+            "set_at": format_moment(schedule_set.set_at),
+        },
+        "last_run": None if job.last_run is None else run_view(job.last_run),
+    }
 
 
 def run_view(run: Run) -> dict[str, Any]:
@@ -135,15 +155,6 @@ def history_view(history: PairHistory) -> dict[str, Any]:
             }
             for point in history.points
         ],
-    }
-
-
-def _job_view(job: Job) -> dict[str, Any]:
-    return {
-        "job": job.name,
-        "schedule": None if job.schedule is None else job.schedule.cron,
-        "next_run_at": None if job.schedule is None else _format_optional(job.schedule.next_run_at),
-        "last_run": None if job.last_run is None else run_view(job.last_run),
     }
 
 

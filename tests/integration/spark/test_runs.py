@@ -254,9 +254,9 @@ def test_old_runs_go_but_never_the_last_report(runs: Runs, connection: Connectio
 
 
 def test_schedules_are_those_of_the_last_scheduler(runs: Runs) -> None:
-    runs.write_schedules([Schedule("a", "* * * * *", NOON), Schedule("b", "0 * * * *", None)])
-    runs.write_schedules([Schedule("a", "5 * * * *", NOON + timedelta(hours=1))])
-    assert runs.schedules() == {"a": Schedule("a", "5 * * * *", NOON + timedelta(hours=1))}
+    runs.write_schedules([Schedule("a", "* * * * *", "UTC", NOON), Schedule("b", "0 * * * *", "UTC", None)])
+    runs.write_schedules([Schedule("a", "5 * * * *", "Asia/Tokyo", NOON + timedelta(hours=1))])
+    assert runs.schedules() == {"a": Schedule("a", "5 * * * *", "Asia/Tokyo", NOON + timedelta(hours=1))}
 
 
 def test_what_is_covered_is_what_succeeded_on_schedule(runs: Runs, connection: Connection) -> None:

@@ -308,7 +308,7 @@ def test_what_was_due_meanwhile_is_made_up_once(
     postgres: PostgresServer, connection: Connection, tmp_path: Path
 ) -> None:
     missed = datetime.now(UTC) - timedelta(days=2)
-    Runs(connection).write_schedules([Schedule("throughput_rollup", "0 * * * *", missed)])
+    Runs(connection).write_schedules([Schedule("throughput_rollup", "0 * * * *", "UTC", missed)])
     with scheduler(postgres, tmp_path, "throughput_rollup_cron=0 * * * *") as process:
         wait_for(
             lambda: connection.execute("SELECT 1 FROM report_runs WHERE status = 'succeeded'").fetchone(),

@@ -113,7 +113,7 @@ def rolled_up_until(runs: Runs, connection: Connection, until: datetime) -> None
     claimed = runs.claim(run.id)
     assert claimed is not None
     succeed(connection, claimed)
-    runs.write_schedules([Schedule("throughput_rollup", HOURLY, until + HOUR)])
+    runs.write_schedules([Schedule("throughput_rollup", HOURLY, "UTC", until + HOUR)])
 
 
 def test_a_long_absence_is_made_up_in_pieces(make: Any, runs: Runs, connection: Connection) -> None:
@@ -148,7 +148,7 @@ def test_a_piece_that_fails_is_tried_again_at_the_next_time(make: Any, runs: Run
 
 def test_who_takes_over_goes_on_with_what_is_missing(make: Any, runs: Runs, connection: Connection) -> None:
     rolled_up_until(runs, connection, NOON - 2 * HOUR)
-    runs.write_schedules([Schedule("throughput_rollup", HOURLY, NOON + HOUR)])
+    runs.write_schedules([Schedule("throughput_rollup", HOURLY, "UTC", NOON + HOUR)])
     (run,) = make(throughput_rollup_cron=HOURLY).turn().claimed
     assert (run.window_start, run.window_end) == (NOON - 2 * HOUR, NOON - HOUR)
 
@@ -160,9 +160,11 @@ def test_nothing_is_made_up_of_which_there_are_no_samples(make: Any, runs: Runs,
 
 
 def test_a_schedule_that_was_changed_makes_nothing_up(make: Any, runs: Runs) -> None:
-    runs.write_schedules([Schedule("lag_report", "* * * * *", NOON - HOUR), Schedule("gone", HOURLY, NOON)])
+    runs.write_schedules(
+        [Schedule("lag_report", "* * * * *", "UTC", NOON - HOUR), Schedule("gone", HOURLY, "UTC", NOON)]
+    )
     assert make(lag_report_cron=HOURLY).turn().claimed == []
-    assert runs.schedules() == {"lag_report": Schedule("lag_report", HOURLY, NOON + HOUR)}
+    assert runs.schedules() == {"lag_report": Schedule("lag_report", HOURLY, "UTC", NOON + HOUR)}
 
 
 def test_a_time_that_comes_while_the_last_run_runs_is_skipped(make: Any, connection: Connection) -> None:
@@ -319,3 +321,63 @@ def test_nobody_who_stops_or_waits_for_the_duty_makes_a_worker_ready(make: Any, 
     assert leader.turn(may_claim=False).ahead is None
     assert other.turn().ahead is None
     assert leader.turn().ahead is not None
+
+
+def set_schedule(connection: Connection, job: str, cron: str | None, time_zone: str = "UTC") -> None:
+    """Set a schedule as the gateway does."""
+    connection.execute(
+        "INSERT INTO report_schedules_set (job, cron, time_zone, set_by) VALUES (%s, %s, %s, 'a key')"
+        " ON CONFLICT (job) DO UPDATE SET cron = excluded.cron, time_zone = excluded.time_zone",
+        (job, cron, time_zone),
+    )
+
+
+def test_a_schedule_that_is_set_over_rest_is_in_force_at_the_next_turn(
+    make: Any, runs: Runs, connection: Connection
+) -> None:
+    scheduler = make(lag_report_cron=HOURLY)
+    scheduler.turn()
+    set_schedule(connection, "lag_report", "*/15 * * * *")
+    set_schedule(connection, "backlog_profile", "30 3 * * *", "Asia/Tokyo")
+    set_schedule(connection, "a job of a later version", HOURLY)
+    scheduler.turn()
+    tokyo = NOON.replace(hour=18, minute=30)
+    assert runs.schedules() == {
+        "lag_report": Schedule("lag_report", "*/15 * * * *", "UTC", NOON + timedelta(minutes=15)),
+        "backlog_profile": Schedule("backlog_profile", "30 3 * * *", "Asia/Tokyo", tokyo),
+    }
+    scheduler.clock.advance(15 * 60_000)
+    assert [run.job for run in scheduler.turn().claimed] == ["lag_report"]
+
+
+def test_a_job_without_a_schedule_runs_on_demand_only_until_the_settings_count_again(
+    make: Any, runs: Runs, connection: Connection
+) -> None:
+    scheduler = make(lag_report_cron=HOURLY)
+    scheduler.turn()
+    set_schedule(connection, "lag_report", None)
+    scheduler.clock.advance(2 * 3_600_000)
+    assert scheduler.turn().claimed == []
+    assert runs.schedules() == {}
+    connection.execute("DELETE FROM report_schedules_set")
+    assert scheduler.turn().claimed == []
+    assert runs.schedules() == {"lag_report": Schedule("lag_report", HOURLY, "UTC", NOON + 3 * HOUR)}
+
+
+def test_the_next_scheduler_takes_over_a_schedule_that_was_set(make: Any, runs: Runs, connection: Connection) -> None:
+    set_schedule(connection, "lag_report", "*/15 * * * *")
+    first = make(lag_report_cron=HOURLY)
+    first.turn()
+    first.leadership.drop()
+    second = make(lag_report_cron=HOURLY)
+    second.clock.advance(20 * 60_000)
+    (run,) = second.turn().claimed
+    assert run.window_end == NOON + timedelta(minutes=15), "the time that both schedulers missed"
+
+
+def test_a_schedule_that_this_machine_does_not_understand_is_ignored(
+    make: Any, runs: Runs, connection: Connection
+) -> None:
+    set_schedule(connection, "lag_report", HOURLY, "Mars/Base")
+    make(lag_report_cron="*/15 * * * *").turn()
+    assert runs.schedules()["lag_report"].cron == "*/15 * * * *"

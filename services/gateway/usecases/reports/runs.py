@@ -12,11 +12,19 @@ from typing import Final
 
 from gantry.model.laghistory import WRITTEN_EVERY
 from gantry.runtime.clock import Clock
-from services.gateway.db.reports import ReportRepository, RequestedRun, Run, Schedule, Window
+from services.gateway.db.reports import ReportRepository, RequestedRun, Run, Schedule, ScheduleSet, Window
 from services.gateway.db.repositories import Actor
 from services.gateway.errors import CONFLICT, UNKNOWN_REPORT, UNKNOWN_RUN, ProblemError
 from services.gateway.schemas.cursors import decode_moment_cursor, encode_moment_cursor
-from services.gateway.schemas.reports import LATEST, NewRun, moment_of, read_run_id, read_window
+from services.gateway.schemas.reports import (
+    LATEST,
+    NewRun,
+    NewSchedule,
+    check_schedule,
+    moment_of,
+    read_run_id,
+    read_window,
+)
 from services.gateway.schemas.times import format_moment
 from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.page import Page
@@ -35,12 +43,14 @@ class Job:
 
     Attributes:
         name: Name of the job.
-        schedule: Schedule; None until a scheduler has declared it.
+        schedule: Schedule that is in force; None if there is none, or no scheduler has run yet.
+        schedule_set: Schedule that was set over REST; None: the scheduler's settings count.
         last_run: Newest run; None if there is none.
     """
 
     name: str
     schedule: Schedule | None
+    schedule_set: ScheduleSet | None
     last_run: Run | None
 
 
@@ -54,9 +64,29 @@ class Reports:
     async def list(self) -> Sequence[Job]:
         """Return all jobs with their schedules and last runs. Raises ProblemError (503)."""
         async with self._metadata.transaction() as session:
+            return await _read_jobs(ReportRepository(session))
+
+    async def set_schedule(self, job: str, wanted: NewSchedule, actor: Actor) -> Job:
+        """Set a job's schedule; the scheduler puts it in force at its next turn.
+
+        Raises:
+            InvalidValueError: The cron expression or the time zone is not valid.
+            ProblemError: 404: the job does not exist; 503: Postgres is unavailable.
+        """
+        check_job(job)
+        check_schedule(wanted)
+        async with self._metadata.transaction() as session:
             repository = ReportRepository(session)
-            schedules, last_runs = await repository.schedules(), await repository.last_runs()
-        return [Job(job, schedules.get(job), last_runs.get(job)) for job in JOBS]
+            await repository.set_schedule(job, wanted.cron, wanted.time_zone, actor=actor)
+            return await _read_job(repository, job)
+
+    async def remove_schedule(self, job: str, actor: Actor) -> Job:
+        """Remove a job's schedule that was set, so that the scheduler's settings count. Raises ProblemError (404, 503)."""
+        check_job(job)
+        async with self._metadata.transaction() as session:
+            repository = ReportRepository(session)
+            await repository.remove_schedule(job, actor=actor)
+            return await _read_job(repository, job)
 
     async def start(self, job: str, wanted: NewRun, actor: Actor) -> RequestedRun:
         """Request a run; return it, and whether this call queued it.
@@ -119,6 +149,16 @@ def _require_samples(window: Window, now: datetime) -> None:
         reason = f"is too recent: its samples are complete at {format_moment(ready)}; run it then"
         detail = f"/window/to: {format_moment(window.end)} {reason}"
         raise ProblemError(CONFLICT, detail, field="/window/to", retry_after_ms=left_ms)
+
+
+async def _read_jobs(repository: ReportRepository) -> Sequence[Job]:
+    schedules, schedules_set = await repository.schedules(), await repository.schedules_set()
+    last_runs = await repository.last_runs()
+    return [Job(job, schedules.get(job), schedules_set.get(job), last_runs.get(job)) for job in JOBS]
+
+
+async def _read_job(repository: ReportRepository, name: str) -> Job:
+    return next(job for job in await _read_jobs(repository) if job.name == name)
 
 
 def check_job(job: str) -> None:

@@ -215,6 +215,32 @@ def test_jobs_and_runs_are_listed(answers: Answers, gantry: Gantry) -> None:
     assert "4.2 s" in shown
 
 
+def test_a_schedule_is_shown_and_changed(answers: Answers, gantry: Gantry) -> None:
+    path = "/v1/reports/lag_report/schedule"
+    found = {
+        "job": "lag_report",
+        "schedule": "*/15 * * * *",
+        "time_zone": "UTC",
+        "next_run_at": "2026-11-22T09:45:00.000Z",
+        "schedule_set": None,
+        "last_run": None,
+    }
+    change = {"cron": "0 8 * * *", "time_zone": "Asia/Tokyo", "set_by": "ann", "set_at": "2026-11-22T09:35:00.000Z"}
+    answers.by_call["GET /v1/reports"] = {"items": [found]}
+    answers.by_call[f"PUT {path}"] = {**found, "schedule_set": change}
+    answers.by_call[f"DELETE {path}"] = found
+    assert "the scheduler's settings count" in gantry("report", "schedule", "lag_report").stdout
+    shown = gantry("report", "schedule", "lag_report", "--cron", "0 8 * * *", "--time-zone", "Asia/Tokyo").stdout
+    assert json.loads(answers.asked[-1].content) == {"cron": "0 8 * * *", "time_zone": "Asia/Tokyo"}
+    assert "0 8 * * * (Asia/Tokyo) by ann at 2026-11-22T09:35:00.000Z" in shown
+    gantry("report", "schedule", "lag_report", "--on-demand")
+    assert json.loads(answers.asked[-1].content)["cron"] is None
+    assert json.loads(gantry("report", "schedule", "lag_report", "--default", "--json").stdout) == found
+    assert gantry("report", "schedule", "lag_report", "--default", "--on-demand").exit_code == 2
+    unknown = gantry("report", "schedule", "other")
+    assert (unknown.exit_code, "'other'" in unknown.stderr) == (1, True)
+
+
 def test_rows_are_shown_as_the_options_ask(answers: Answers, gantry: Gantry) -> None:
     answers.by_call[ROWS] = lag_rows
     shown = gantry("report", "show", "lag_report", "--group", "dead").stdout

@@ -51,6 +51,10 @@ JOB = {
 }  # fmt: skip
 SENT = {"outcome": "stored", "message_id": "M", "queue_id": 1, "queue_offset": "900719925474099300"}
 KEY = {"id": "key-1", "name": "n", "rights": {"publish": ["*"]}, "created_at": ""}
+REPORT = {
+    "job": "lag_report", "schedule": None, "time_zone": None, "next_run_at": None, "last_run": None,
+    "schedule_set": {"cron": "0 8 * * *", "time_zone": "Asia/Tokyo", "set_by": "admin", "set_at": "x"},
+}  # fmt: skip
 RUN = {
     "id": "r-1", "job": "lag_report", "window": {"from": "a", "to": "b"}, "trigger": "manual", "status": "running",
     "progress": {"percent": 40, "step": "offsets"}, "attempt": 1, "rows": None, "error": None, "created_at": "",
@@ -144,6 +148,9 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str, Any]] = [
     ("create_ticket", (), {}, "POST /v1/tickets", {"ticket": "t", "expires_at": ""}),
     ("list_reports", (), {}, "GET /v1/reports",
      {"items": [{"job": "lag_report", "schedule": "* * * * *", "next_run_at": None, "last_run": RUN}]}),
+    ("put_report_schedule", ("lag_report", "0 8 * * *"), {"time_zone": "Asia/Tokyo"},
+     "PUT /v1/reports/lag_report/schedule", REPORT),
+    ("delete_report_schedule", ("lag_report",), {}, "DELETE /v1/reports/lag_report/schedule", REPORT),
     ("start_report_run", ("lag_report",), {}, "POST /v1/reports/lag_report/runs", RUN),
     ("list_report_runs", ("lag_report",), {"limit": 5}, "GET /v1/reports/lag_report/runs?limit=5", page(RUN)),
     ("get_report_run", ("lag_report", "r-1"), {}, "GET /v1/reports/lag_report/runs/r-1", RUN),

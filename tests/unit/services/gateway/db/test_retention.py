@@ -61,6 +61,7 @@ MADE = {
     "producer_groups",
     "users",
     "report_schedules",
+    "report_schedules_set",
     "lag_objectives",
     "webhooks",
     "alert_states",

@@ -7,7 +7,7 @@ import msgspec
 
 from gantry.model.laghistory import LagPoint
 from services.gateway.db.reportrows import BacklogRow, LagRow, ThroughputBucket
-from services.gateway.db.reports import Run, Schedule
+from services.gateway.db.reports import Run, Schedule, ScheduleSet
 from services.gateway.usecases.page import Page
 from services.gateway.usecases.reports.laghistory import PairHistory
 from services.gateway.usecases.reports.rows import RunRows, Throughput
@@ -70,14 +70,28 @@ def test_a_run_is_shown_with_its_known_fields():
 
 
 def test_jobs_have_their_schedule_and_last_run():
-    [queued] = jobs_view([Job("lag_report", Schedule("lag_report", "*/5 * * * *", None), run())])["items"]
-    assert queued == {"job": "lag_report", "schedule": "*/5 * * * *", "next_run_at": None, "last_run": run_view(run())}
+    schedule = Schedule("lag_report", "*/5 * * * *", "UTC", None)
+    [queued] = jobs_view([Job("lag_report", schedule, None, run())])["items"]
+    assert queued == {
+        "job": "lag_report",
+        "schedule": "*/5 * * * *",
+        "time_zone": "UTC",
+        "next_run_at": None,
+        "schedule_set": None,
+        "last_run": run_view(run()),
+    }
+    schedule_set = ScheduleSet("lag_report", None, "UTC", "key-1", AT)
     planned = jobs_view(
-        [Job("lag_report", Schedule("lag_report", "@daily", AT), None), Job("backlog_profile", None, None)]
+        [
+            Job("lag_report", Schedule("lag_report", "0 8 * * *", "Asia/Tokyo", AT), schedule_set, None),
+            Job("backlog_profile", None, None, None),
+        ]
     )
     assert json(planned) == (
-        '{"items":[{"job":"lag_report","schedule":"@daily","next_run_at":"' + TEXT + '","last_run":null},'
-        '{"job":"backlog_profile","schedule":null,"next_run_at":null,"last_run":null}]}'
+        '{"items":[{"job":"lag_report","schedule":"0 8 * * *","time_zone":"Asia/Tokyo","next_run_at":"' + TEXT + '",'
+        '"schedule_set":{"cron":null,"time_zone":"UTC","set_by":"key-1","set_at":"' + TEXT + '"},"last_run":null},'
+        '{"job":"backlog_profile","schedule":null,"time_zone":null,"next_run_at":null,"schedule_set":null,'
+        '"last_run":null}]}'
     )
 
 

@@ -1,4 +1,4 @@
-"""Decides when a job is due; pure, with APScheduler's cron trigger.
+"""Decides when a job is due by its cron expression; pure, with APScheduler's cron trigger.
 
 An expression has five fields, as in crontab(5): minute, hour, day of month, month, day of week. Sunday is 0 and 7.
 """
@@ -11,6 +11,10 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from apscheduler.triggers.cron import CronTrigger
 
+from gantry.model.errors import InvalidValueError
+
+CRON_LENGTH_MAX = 200
+"""The limit for the length of a cron expression, in characters."""
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _WEEKDAYS = re.compile(r"(?P<first>\*|[0-7])(-(?P<last>[0-7]))?(/(?P<step>[1-9]\d*))?")
 # A cron trigger only gives the next time, never the previous one. So `last_before` looks back in growing steps.
@@ -37,28 +41,30 @@ def parse_cron(text: str, timezone: str) -> Cron:
     """Parse a cron expression. Raises ValueError if it is invalid."""
     fields = text.split()
     if len(fields) != 5:
-        raise ValueError(f"{text!r} has {len(fields)} fields, a cron expression has 5")
+        raise ValueError(f"it has {len(fields)} fields, a cron expression has 5")
     fields[4] = ",".join(_named_weekdays(part) for part in fields[4].split(","))
     cron: Cron = CronTrigger.from_crontab(" ".join(fields), timezone=ZoneInfo(timezone))
     return cron
 
 
 def check_cron(text: str, name: str) -> None:
-    """Raise ValueError, with the name of the setting, if a cron expression is invalid or never comes."""
+    """Raise InvalidValueError, with the name of the setting, if a cron expression is invalid or never comes."""
+    if len(text) > CRON_LENGTH_MAX:
+        raise InvalidValueError(name, text, f"has {len(text)} characters, the limit is {CRON_LENGTH_MAX}")
     try:
         cron = parse_cron(text, "UTC")
     except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
+        raise InvalidValueError(name, text, f"is no cron expression: {error}") from None
     if cron.get_next_fire_time(None, datetime(2024, 1, 1, tzinfo=UTC)) is None:
-        raise ValueError(f"{name}: {text!r} never comes")
+        raise InvalidValueError(name, text, "never comes")
 
 
 def check_timezone(text: str, name: str) -> None:
-    """Raise ValueError, with the name of the setting, if a time zone is unknown."""
+    """Raise InvalidValueError, with the name of the setting, if a time zone is unknown."""
     try:
         ZoneInfo(text)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError(f"{name}: {text!r} is no time zone; examples are UTC and Europe/Berlin") from None
+        raise InvalidValueError(name, text, "is no time zone; examples are UTC and Europe/Berlin") from None
 
 
 def next_after(cron: Cron, moment: datetime) -> datetime | None:

@@ -5,7 +5,17 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from spark.scheduler.cron import DueTimes, check_cron, check_timezone, decide_due, last_before, next_after, parse_cron
+from gantry.cron import (
+    CRON_LENGTH_MAX,
+    DueTimes,
+    check_cron,
+    check_timezone,
+    decide_due,
+    last_before,
+    next_after,
+    parse_cron,
+)
+from gantry.model.errors import InvalidValueError
 
 # A Saturday.
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -55,18 +65,25 @@ def test_a_night_without_the_scheduled_hour_delays_nothing() -> None:
 
 @pytest.mark.parametrize("text", ["", "* * * *", "* * * * * *", "61 * * * *", "x * * * *", "0 3 * * 8", "0 3 * * 5-2"])
 def test_an_invalid_cron_expression_is_refused_by_name(text: str) -> None:
-    with pytest.raises(ValueError, match=r"^lag_report_cron: "):
+    with pytest.raises(InvalidValueError, match=r"^lag_report_cron: "):
         check_cron(text, "lag_report_cron")
 
 
 def test_a_schedule_that_never_fires_is_refused() -> None:
-    with pytest.raises(ValueError, match="never comes"):
+    with pytest.raises(InvalidValueError, match="never comes"):
         check_cron("0 0 31 2 *", "lag_report_cron")
+
+
+def test_a_schedule_that_is_too_long_is_refused() -> None:
+    text = ",".join(["0"] * 96) + " * * * *"
+    check_cron(text + " " * (CRON_LENGTH_MAX - len(text)), "/cron")
+    with pytest.raises(InvalidValueError, match="the limit is 200"):
+        check_cron(text + " " * (CRON_LENGTH_MAX + 1 - len(text)), "/cron")
 
 
 @pytest.mark.parametrize("text", ["", "Nowhere/City", "../etc/passwd"])
 def test_an_invalid_time_zone_is_refused_by_name(text: str) -> None:
-    with pytest.raises(ValueError, match=r"^timezone: "):
+    with pytest.raises(InvalidValueError, match=r"^timezone: "):
         check_timezone(text, "timezone")
     check_timezone("Europe/Berlin", "timezone")
 
