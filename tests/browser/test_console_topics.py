@@ -114,3 +114,16 @@ def test_5000_topics_are_searched_at_once(console: ConsolePage) -> None:
     console.insert("many-4999")
     console.wait_for_text("1 of 5,000 topics")
     assert "q=many-4999" in console.evaluate("location.search")
+
+
+def test_cards_of_a_telephone_are_sorted_by_a_list(console: ConsolePage, stack: Stack) -> None:
+    with stack.http() as client:
+        for name in ("CARD-A", "CARD-B", "CARD-C"):
+            assert client.put(f"/v1/topics/{name}", json={}).status_code in (200, 201)
+    console.enter("/topics?q=CARD-", width=320)
+    console.wait_for_text("CARD-C")
+    cells = "[...document.querySelectorAll('.data-body .data-row > :first-child')]"
+    names = f"{cells}.map((cell) => cell.innerText.slice(0, 6)).join()"
+    console.wait_until(f"{names} === 'CARD-A,CARD-B,CARD-C'")
+    console.click("button", "Reverse the order")
+    console.wait_until(f"{names} === 'CARD-C,CARD-B,CARD-A'")

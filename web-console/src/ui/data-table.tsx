@@ -7,6 +7,7 @@ const ROW_PX = 41;
 const OVERSCAN = 12;
 const PAGE_ROWS = 10;
 const ICON_PX = 12;
+const CARD_ICON_PX = 18;
 
 export interface Column<Row> {
   key: string;
@@ -26,7 +27,7 @@ export interface Sort {
 
 /**
  * A table of any length: only the rows on the screen exist. Arrow keys, Home, End and Page keys move between rows, Enter
- * opens one. On a narrow screen it scrolls sideways.
+ * opens one. On a narrow screen each row is a card, and a list of the columns sorts them.
  */
 export function DataTable<Row>({
   label,
@@ -62,10 +63,12 @@ export function DataTable<Row>({
   const template = columns.map((column) => column.width ?? "minmax(8rem, 1fr)").join(" ");
   const style = { "--columns": template } as React.CSSProperties;
 
-  const choose = (key: string) => {
-    const next = { key, descending: sort?.key === key ? !sort.descending : false };
+  const order = (next: Sort) => {
     setSort(next);
     onSort?.(next);
+  };
+  const choose = (key: string) => {
+    order({ key, descending: sort?.key === key ? !sort.descending : false });
   };
   const focus = (index: number) => {
     const at = Math.max(0, Math.min(sorted.length - 1, index));
@@ -95,6 +98,7 @@ export function DataTable<Row>({
 
   return (
     <div className="panel table-scroll" ref={scroller} tabIndex={sorted.length === 0 ? 0 : undefined}>
+      <CardOrder columns={columns} sort={sort} onOrder={order} />
       <div className="data-table" role="table" aria-label={label} aria-rowcount={sorted.length + 1} style={style}>
         <div className="data-head" role="rowgroup">
           <div className="data-row" role="row" aria-rowindex={1}>
@@ -150,6 +154,53 @@ export function DataTable<Row>({
           })}
         </div>
       </div>
+    </div>
+  );
+}
+
+/** The order of rows that are cards, which have no column heads. */
+function CardOrder<Row>({
+  columns,
+  sort,
+  onOrder,
+}: {
+  columns: readonly Column<Row>[];
+  sort: Sort | null;
+  onOrder: (sort: Sort) => void;
+}) {
+  const { t } = useTranslation();
+  const sortable = columns.filter((column) => column.sortBy !== undefined);
+  if (sortable.length === 0) return null;
+  const Arrow = sort?.descending ? IconArrowDown : IconArrowUp;
+  return (
+    <div className="card-order">
+      <label>
+        {t("sortBy")}{" "}
+        <select
+          value={sort?.key ?? ""}
+          onChange={(event) => {
+            onOrder({ key: event.currentTarget.value, descending: false });
+          }}
+        >
+          {sort === null && <option value="">{t("unsorted")}</option>}
+          {sortable.map((column) => (
+            <option key={column.key} value={column.key}>
+              {column.header}
+            </option>
+          ))}
+        </select>
+      </label>
+      {sort !== null && (
+        <button
+          type="button"
+          aria-label={t("reverseOrder")}
+          onClick={() => {
+            onOrder({ key: sort.key, descending: !sort.descending });
+          }}
+        >
+          <Arrow size={CARD_ICON_PX} aria-hidden />
+        </button>
+      )}
     </div>
   );
 }

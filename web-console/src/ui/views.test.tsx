@@ -155,6 +155,22 @@ test("a table of 5,000 rows has few elements, and keys move through it", async (
   expect(row("t4999")).toBeTruthy();
 });
 
+test("cards are sorted by a list of the columns", async () => {
+  const rows = ["b", "c", "a"].map((name, at) => ({ name, size: BigInt(at) }));
+  await renderView(<DataTable label="Topics" rows={rows} columns={COLUMNS} rowKey={(row) => row.name} />);
+  const table = screen.getByRole("table", { name: "Topics" });
+  const names = () =>
+    within(table)
+      .getAllByRole("row")
+      .slice(1)
+      .map((row) => within(row).getAllByRole("cell")[0]?.textContent);
+  expect(screen.queryByRole("button", { name: "Reverse the order" })).toBeNull();
+  await userEvent.selectOptions(screen.getByLabelText(/Sort by/), "Name");
+  expect(names()).toEqual(["a", "b", "c"]);
+  await userEvent.click(screen.getByRole("button", { name: "Reverse the order" }));
+  expect(names()).toEqual(["c", "b", "a"]);
+});
+
 function Asking({ onAnswer }: { onAnswer: (agreed: boolean) => void }) {
   const confirm = useConfirm();
   const ask = () =>
