@@ -136,7 +136,7 @@ async def delivered(peer: Peer) -> list[StoredMessage]:
         while (answer := await peer.pull(topic, offset)).code == ResponseCode.SUCCESS:
             messages = list(iter_records(answer.body_bytes))
             found += messages
-            offset += len(messages)
+            offset = messages[-1].queue_offset + 1
     return found
 
 

@@ -174,7 +174,7 @@ class WaitingLoad:
                     Delivered(topic, message.body, message.reconsume_times, message.stored_at_ms)
                     for message in messages
                 ]
-                offset += len(messages)
+                offset = messages[-1].queue_offset + 1  # A queue may lack records that a power cut took.
         return found
 
     async def _prepare(self) -> None:
