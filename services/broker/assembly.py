@@ -116,6 +116,7 @@ class Broker(FeatureSeams):
         self.core.long_polling.forget(channel)
         self.core.cold.forget(channel)
         self.fence.forget(channel)
+        self.tables.groups.dismissed.forget_connection(channel)
         self.tables.producers.drop_connection(channel)
         for group in self.tables.consumers.drop_connection(channel):
             self.notifications.notify(group)

@@ -8,12 +8,14 @@ Concurrency: the loop's thread only.
 """
 
 import asyncio
+from collections.abc import Iterable
 
 from gantry.model.group import MessageModel
 from gantry.remoting.codes import RequestCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.headers import NotifyConsumerIdsChangedHeader
-from services.broker.registry.consumers import ConsumerTable
+from services.broker.registry.clients import ClientChannel
+from services.broker.registry.consumers import ConsumerTable, MemberKey
 from services.broker.registry.groups import GroupTable
 from services.broker.settings import LiveSettings
 
@@ -36,6 +38,11 @@ class GroupNotifications:
             self._loop.call_soon(self._send)
         self._changed[group] = None
 
+    def dismiss(self, group: str, members: Iterable[MemberKey]) -> None:
+        """Notify the members of a group that was deleted: when they ask for the others, they learn of the deletion."""
+        if self._live_settings.current.notify_consumer_ids_changed_enable:
+            _tell(group, dict.fromkeys(connection for connection, _ in members))
+
     def _send(self) -> None:
         changed, self._changed = self._changed, {}
         if not self._live_settings.current.notify_consumer_ids_changed_enable:
@@ -47,11 +54,10 @@ class GroupNotifications:
                 continue
             if config is not None and not config.notify_consumer_ids_changed_enable:
                 continue
-            for connection in info.connections():
-                connection.send_one_way(
-                    RemotingCommand.request(
-                        RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
-                        NotifyConsumerIdsChangedHeader(consumer_group=group),
-                        one_way=True,
-                    )
-                )
+            _tell(group, info.connections())
+
+
+def _tell(group: str, connections: Iterable[ClientChannel]) -> None:
+    header = NotifyConsumerIdsChangedHeader(consumer_group=group)
+    for connection in connections:
+        connection.send_one_way(RemotingCommand.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header, one_way=True))

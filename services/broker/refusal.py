@@ -15,6 +15,14 @@ def drained_remark(address: str) -> str:
     return f"the broker[{address}] sending message is forbidden"
 
 
+def deleted_remark(group: str) -> str:
+    """Return the remark to a request that would make a deleted group again for a member of it."""
+    return (
+        f"subscription group [{group}] was deleted while this client was a member of it; a client that connects again, "
+        "or a request that creates the group, makes a new one"
+    )
+
+
 class RefusalError(Exception):
     """A request is refused. The reply has this response code and remark; nothing was stored or changed."""
 

@@ -7,8 +7,10 @@ Their order is RocketMQ's: the broker's perm (16), the number of messages (29), 
 from typing import Final
 
 from gantry.model.errors import InvalidExpressionError
+from gantry.model.group import SubscriptionGroup
 from gantry.model.names import RETRY_TOPIC_LENGTH_MAX, pop_retry_topic
 from gantry.model.topic import Perm, TopicConfig
+from gantry.remoting.aio.channel import Channel
 from gantry.remoting.codes import ResponseCode
 from gantry.remoting.headers.pop import ANY_QUEUE, PopMessageHeader
 from gantry.runtime.clock import Clock
@@ -17,7 +19,7 @@ from services.broker.identity import BrokerIdentity
 from services.broker.pop.acks import INVISIBLE_MS_MAX
 from services.broker.pop.taking import PopRequest
 from services.broker.processors.filterchecks import inline_subscription, require_sql_enabled, unparsable
-from services.broker.refusal import FAQ, RefusalError
+from services.broker.refusal import FAQ, RefusalError, deleted_remark
 from services.broker.registry.groups import GroupTable
 from services.broker.registry.topics import TopicTable
 from services.broker.settings import LiveSettings
@@ -46,8 +48,11 @@ class PopChecks:
         self._identity = identity
         self._clock = clock
 
-    def pop(self, header: PopMessageHeader) -> PopRequest:
-        """Return a pop that may run. Raises RefusalError."""
+    def pop(self, channel: Channel, header: PopMessageHeader, *, is_new: bool = False) -> PopRequest:
+        """Return a pop that may run. Raises RefusalError.
+
+        Only a new one may make its group. One that waited does not make a deleted group again.
+        """
         settings = self._live_settings.current
         if not settings.broker_permission & _READ:
             raise RefusalError(
@@ -70,15 +75,19 @@ class PopChecks:
                 ResponseCode.INVALID_PARAMETER,
                 f"group {header.consumer_group} and topic {header.topic}: the names are too long for a retry topic",
             )
-        group = self._groups.ensure(header.consumer_group, settings, self._clock.now_ms())
-        if group is None:
-            raise RefusalError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group [{header.consumer_group}] does not exist, {FAQ}",
-            )
+        group = self._group(channel, header.consumer_group, is_new=is_new)
         if not group.consume_enable:
             raise RefusalError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {header.consumer_group}")
         return PopRequest(header, self._filter(header), topic.read_queue_nums)
+
+    def _group(self, channel: Channel, name: str, *, is_new: bool) -> SubscriptionGroup:
+        groups, settings = self._groups, self._live_settings.current
+        group = groups.ensure(name, settings, self._clock.now_ms(), connection=channel) if is_new else groups.find(name)
+        if group is None:
+            is_dismissed = groups.dismissed.has(name, channel)
+            remark = deleted_remark(name) if is_dismissed else f"subscription group [{name}] does not exist, {FAQ}"
+            raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        return group
 
     def topic(self, name: str, queue_id: int) -> TopicConfig:
         """Return a readable topic that has the queue. Raises RefusalError."""

@@ -95,7 +95,7 @@ class PopProcessor:
         header = PopMessageHeader.from_ext(request.ext_fields)
         until_ms = self._clock.monotonic_ms() + min(max(0, header.poll_time), POLL_MS_MAX)
         try:
-            pop = self._checks.pop(header)
+            pop = self._checks.pop(channel, header, is_new=True)
             found = self._cold.attempt(lambda: self._taking.read(pop))
         except NotInMemoryError:
             return self._pop_cold(channel, request, pop, until_ms)
@@ -164,7 +164,7 @@ class PopProcessor:
     async def _read_cold(self, channel: Channel, pop: PopRequest) -> tuple[PopRequest, Found]:
         for _ in range(_COLD_READS_MAX):
             await read_cold(self._cold, channel, partial(self._taking.read, pop))
-            pop = self._checks.pop(pop.header)
+            pop = self._checks.pop(channel, pop.header)
             try:
                 return pop, self._cold.attempt(partial(self._taking.read, pop))
             except NotInMemoryError:
@@ -239,7 +239,7 @@ class PopProcessor:
             return
         reply: RemotingCommand | None
         try:
-            pop = self._checks.pop(header)
+            pop = self._checks.pop(channel, header)
             found = self._cold.attempt(lambda: self._taking.read(pop))
             reply = self._finish(channel, request, pop, found, until_ms)
         except NotInMemoryError:
@@ -266,7 +266,7 @@ class PopProcessor:
         """200052: return the messages that a pop would give out, and take none."""
         header = PeekMessageHeader.from_ext(request.ext_fields)
         try:
-            pop = self._checks.pop(_as_pop(header, header.max_msg_nums))
+            pop = self._checks.pop(channel, _as_pop(header, header.max_msg_nums), is_new=True)
         except RefusalError as error:
             return _refused(request, error)
         try:
@@ -291,7 +291,7 @@ class PopProcessor:
     def notify(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """200054: say whether there is a message; wait for one if there is none."""
         header = NotificationHeader.from_ext(request.ext_fields)
-        pop = self._checks.pop(_as_pop(header, 1))
+        pop = self._checks.pop(channel, _as_pop(header, 1), is_new=True)
         if self._taking.has_message(pop):
             return _notified(request, has_message=True)
         if header.poll_time <= 0 or request.is_one_way:
@@ -302,7 +302,7 @@ class PopProcessor:
 
         def resume(is_over: bool) -> None:
             try:
-                has_message = self._taking.has_message(self._checks.pop(pop.header))
+                has_message = self._taking.has_message(self._checks.pop(channel, pop.header))
                 reply = _notified(request, has_message=has_message)
             except RefusalError as error:
                 reply = error.reply_to(request)

@@ -1,7 +1,8 @@
 """Requests of clients: heart-beat (34), unregister (35), check of a subscription (46), instances of a group (38).
 
 The first heart-beat of a consumer group creates the group, if `autoCreateSubscriptionGroup` is on, and its %RETRY%
-topic, because clients subscribe to this topic at once.
+topic, because clients subscribe to this topic at once. A heart-beat does not make a group again that was deleted while its
+sender was a member: only that group is left out, and the remark of the answer names the first such group.
 
 An instance is a client id on a connection. A member is an instance in one group, so an instance of three groups is
 three members.
@@ -26,7 +27,7 @@ from services.broker.assembly import Broker
 from services.broker.filter.subscriptions import SubscriptionFilters
 from services.broker.processors.filterchecks import require_sql_enabled, unparsable
 from services.broker.processors.table import replying_to_refusals
-from services.broker.refusal import RefusalError
+from services.broker.refusal import RefusalError, deleted_remark
 from services.broker.registry.clients import ClientInfo
 from services.broker.registry.consumers import ConsumerTable
 from services.broker.registry.groups import GroupTable
@@ -120,8 +121,10 @@ class ClientProcessor:
                 self._check_filter(consumer.group_name, subscription)
         self._check_room(channel, data)
         # Everything that may refuse the heart-beat comes before the first registration.
-        subscriptions = [[_with_tag_hashes(each) for each in consumer.subscriptions] for consumer in data.consumers]
-        configs = self._ensure_groups([consumer.group_name for consumer in data.consumers])
+        deleted = self._deleted(channel, data)
+        consumers = [consumer for consumer in data.consumers if consumer.group_name not in deleted]
+        subscriptions = [[_with_tag_hashes(each) for each in consumer.subscriptions] for consumer in consumers]
+        configs = self._ensure_groups([consumer.group_name for consumer in consumers], channel, data.client_id)
         client = ClientInfo(
             connection=channel,
             client_id=data.client_id,
@@ -134,7 +137,7 @@ class ClientProcessor:
         for group in data.producer_groups:
             self._producers.register(group, client)
         needs_subscriptions = False
-        for consumer, config, wanted in zip(data.consumers, configs, subscriptions, strict=True):
+        for consumer, config, wanted in zip(consumers, configs, subscriptions, strict=True):
             needs_subscriptions |= self._register(consumer, config, client, None if data.without_sub else wanted)
         # A client with a fingerprint may omit unchanged subscriptions (`without_sub`). If the broker does not know
         # the group (any more), the client must send all of them: the reply says "changed". Other clients always send
@@ -144,6 +147,7 @@ class ClientProcessor:
             request,
             ResponseCode.SUCCESS,
             HeartbeatResponseHeader(is_support_heart_beat_v2=True, is_sub_change=is_changed),
+            remark=deleted_remark(next(iter(deleted))) if deleted else None,
         )
 
     def unregister(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -152,6 +156,8 @@ class ClientProcessor:
         if header.producer_group:
             self._producers.unregister(header.producer_group, channel, header.client_id)
         group = header.consumer_group
+        if group:
+            self._groups.dismissed.forget(group, channel, header.client_id)
         if group and self._consumers.unregister(group, channel, header.client_id):
             self._notify_group(group)
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
@@ -176,6 +182,8 @@ class ClientProcessor:
         """38: return the ids of a group's instances, for clients that allocate the queues among them."""
         header = GetConsumerListHeader.from_ext(request.ext_fields)
         info = self._consumers.find(header.consumer_group)
+        if info is None and self._groups.dismissed.has(header.consumer_group, channel):
+            raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, deleted_remark(header.consumer_group))
         if info is None:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group}")
         return RemotingCommand.response_to(
@@ -197,7 +205,12 @@ class ClientProcessor:
                 f"clientID {data.client_id}: {new} more instances in groups, there are {count} of at most {MEMBERS_MAX}",
             )
 
-    def _ensure_groups(self, groups: Sequence[str]) -> list[SubscriptionGroup]:
+    def _deleted(self, channel: Channel, data: HeartbeatData) -> dict[str, None]:
+        """Return the groups that were deleted while the instance was a member, and that it may not make again."""
+        groups = dict.fromkeys(consumer.group_name for consumer in data.consumers)
+        return {group: None for group in groups if self._groups.dismissed.has(group, channel, data.client_id)}
+
+    def _ensure_groups(self, groups: Sequence[str], channel: Channel, client_id: str) -> list[SubscriptionGroup]:
         """Return the configurations of groups. Create the missing ones, or none of them if one can't be created."""
         settings = self._live_settings.current
         missing = self._groups.find_missing(groups, settings)
@@ -207,7 +220,9 @@ class ClientProcessor:
                 f"subscription group [{missing}] does not exist and may not be made (autoCreateSubscriptionGroup)",
             )
         now_ms = self._clock.now_ms()
-        configs = [self._groups.ensure(group, settings, now_ms) for group in groups]
+        configs = [
+            self._groups.ensure(group, settings, now_ms, connection=channel, client_id=client_id) for group in groups
+        ]
         found = [config for config in configs if config is not None]
         assert len(found) == len(groups), "every group exists or can be created"
         return found

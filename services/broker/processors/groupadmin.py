@@ -24,8 +24,11 @@ from gantry.remoting.headers import DeleteSubscriptionGroupHeader, GetSubscripti
 from gantry.remoting.headers.reset import AllOffsetsResponseHeader
 from gantry.runtime.clock import Clock
 from services.broker.assembly import Broker
+from services.broker.longpolling import LongPolling
+from services.broker.notifications import GroupNotifications
 from services.broker.processors.table import replying_to_refusals
 from services.broker.refusal import RefusalError
+from services.broker.registry.consumers import ConsumerTable
 from services.broker.registry.delayoffsets import DelayOffsetTable
 from services.broker.registry.groups import GROUPS_MAX, GroupTable
 from services.broker.registry.offsets import OffsetTable
@@ -49,6 +52,9 @@ class GroupAdminProcessor:
         *,
         groups: GroupTable,
         topics: TopicTable,
+        consumers: ConsumerTable,
+        long_polling: LongPolling,
+        notifications: GroupNotifications,
         deletion: TopicDeletion,
         offsets: OffsetTable,
         delay_offsets: DelayOffsetTable,
@@ -58,6 +64,9 @@ class GroupAdminProcessor:
     ) -> None:
         self._groups = groups
         self._topics = topics
+        self._consumers = consumers
+        self._long_polling = long_polling
+        self._notifications = notifications
         self._deletion = deletion
         self._offsets = offsets
         self._delay_offsets = delay_offsets
@@ -93,11 +102,13 @@ class GroupAdminProcessor:
         """207: delete a group and, if asked, its committed offsets, its retry topic and its dead letters.
 
         RocketMQ leaves the topics to the tool. A waiting retry is discarded when it is due, because its topic is gone.
-        The remark of the reply names the topics that are kept.
+        The remark of the reply names the topics that are kept. Connected members do not make the group again
+        (dismissed.py), and their held pulls end.
         """
         header = DeleteSubscriptionGroupHeader.from_ext(request.ext_fields)
         group = header.group_name
-        self._groups.remove(group, self._clock.now_ms())
+        if self._groups.remove(group, self._clock.now_ms()):
+            self._dismiss(group)
         remark = None
         topics = [topic for topic in (names.retry_topic(group), names.dlq_topic(group)) if self._topics.find(topic)]
         if header.clean_offset or header.remove_offset:
@@ -109,6 +120,18 @@ class GroupAdminProcessor:
         self._stats.forget_group(group)
         await self._wait_until_saved()
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, remark=remark)
+
+    def _dismiss(self, group: str) -> None:
+        info = self._consumers.find(group)
+        members = [] if info is None else list(info.members)
+        self._groups.dismissed.add(group, members)
+        for topic in [] if info is None else list(info.subscriptions):
+            config = self._topics.find(topic)
+            for queue_id in range(0 if config is None else config.read_queue_nums):
+                self._long_polling.resume_queue(topic, queue_id)
+        for connection, client_id in members:
+            self._consumers.unregister(group, connection, client_id)
+        self._notifications.dismiss(group, members)
 
     def config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """352: return the configuration of one group."""
@@ -195,6 +218,9 @@ def build(broker: Broker) -> GroupAdminProcessor:
     return GroupAdminProcessor(
         groups=tables.groups,
         topics=tables.topics,
+        consumers=tables.consumers,
+        long_polling=broker.core.long_polling,
+        notifications=broker.notifications,
         deletion=broker.deletion,
         offsets=tables.offsets,
         delay_offsets=tables.delay_offsets,

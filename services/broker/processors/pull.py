@@ -33,7 +33,7 @@ from services.broker.processors.filterchecks import inline_subscription, require
 from services.broker.processors.pullcodes import REMARKS, code_of
 from services.broker.processors.reading import read_cold
 from services.broker.processors.table import replying_to_refusals
-from services.broker.refusal import FAQ, RefusalError
+from services.broker.refusal import FAQ, RefusalError, deleted_remark
 from services.broker.registry.consumers import ConsumerTable
 from services.broker.registry.groups import GroupTable
 from services.broker.registry.offsets import OffsetTable
@@ -137,7 +137,7 @@ class PullProcessor:
     ) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
         """11 and 361: return the reply; None if the pull is held; a coroutine if messages must come from the disk."""
         header = PullMessageHeader.from_ext(request.ext_fields)
-        allowed = self._check(channel, header)
+        allowed = self._check(channel, header, is_new=True)
         self._fence.note(channel, header.consumer_group)
         if header.sys_flag & PullSysFlag.COMMIT_OFFSET:
             # Commit before anything waits: this commit must not overwrite a later one of the same consumer. The pull
@@ -286,16 +286,20 @@ class PullProcessor:
             body=body,
         )
 
-    def _check(self, channel: Channel, header: PullMessageHeader) -> _Allowed:
-        settings = self._live_settings.current
+    def _check(self, channel: Channel, header: PullMessageHeader, *, is_new: bool = False) -> _Allowed:
+        """Check a pull; only a new one may make its group. One that waited does not make a deleted group again."""
+        settings, name = self._live_settings.current, header.consumer_group
         if not settings.broker_permission & _READ:
             raise _forbidden(f"the broker[{self._identity.address}] pulling message is forbidden", ForbiddenType.BROKER)
-        group = self._groups.ensure(header.consumer_group, settings, self._clock.now_ms())
+        groups = self._groups
+        group = groups.ensure(name, settings, self._clock.now_ms(), connection=channel) if is_new else groups.find(name)
         if group is None:
-            raise RefusalError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group [{header.consumer_group}] does not exist{FAQ}",
+            remark = (
+                deleted_remark(name)
+                if groups.dismissed.has(name, channel)
+                else f"subscription group [{name}] does not exist{FAQ}"
             )
+            raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         if not group.consume_enable:
             raise _forbidden(f"subscription group no permission, {group.group_name}", ForbiddenType.GROUP)
         topic = self._topics.find(header.topic)

@@ -5,10 +5,12 @@ Concurrency: the loop's thread only.
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from gantry.model import names
 from gantry.model.group import SubscriptionGroup
 from gantry.model.topic import DataVersion
+from services.broker.registry.dismissed import Dismissed
 from services.broker.settings import BrokerSettings
 
 GROUPS_MAX = 100_000
@@ -32,6 +34,7 @@ class GroupTable:
     Attributes:
         unsaved: Names of the groups that are new, changed or removed since the last save.
         created: Groups that are new and may not be on disk yet; each has an object of its own.
+        dismissed: Members of deleted groups, which may not make these groups again.
     """
 
     def __init__(self, on_change: Callable[[str], None] = lambda group: None) -> None:
@@ -41,6 +44,7 @@ class GroupTable:
         """group → topic → bits of the forbidden actions. It comes from a store that another broker wrote."""
         self.unsaved: OrderedDict[str, None] = OrderedDict()
         self.created: dict[str, object] = {}
+        self.dismissed = Dismissed()
         self._table: dict[str, SubscriptionGroup] = {}
 
     def __len__(self) -> int:
@@ -70,14 +74,23 @@ class GroupTable:
         """Return the configuration of a group, or None."""
         return self._table.get(group)
 
-    def ensure(self, group: str, settings: BrokerSettings, now_ms: int) -> SubscriptionGroup | None:
+    def ensure(
+        self, group: str, settings: BrokerSettings, now_ms: int, *, connection: Any = None, client_id: str | None = None
+    ) -> SubscriptionGroup | None:
         """Return the configuration of a group; create the group if it is missing and may be created. Else return None.
+
+        Args:
+            group: The group.
+            settings: The settings in force.
+            now_ms: The wall-clock time.
+            connection: The connection that asks for the group; None if no client does.
+            client_id: The member that asks for it; None if the request does not say.
 
         Raises:
             InvalidNameError: The group does not exist, and its name is not valid.
         """
         config = self._table.get(group)
-        if config is None and _may_create(group, settings):
+        if config is None and _may_create(group, settings) and not self.dismissed.has(group, connection, client_id):
             names.check_group(group)
             if len(self._table) >= GROUPS_MAX:
                 return None
@@ -101,6 +114,7 @@ class GroupTable:
         """Create or replace a group."""
         if config.group_name not in self._table:
             self.created[config.group_name] = object()
+            self.dismissed.forget_group(config.group_name)
         self._table[config.group_name] = config
         self._changed(config.group_name, now_ms)
 

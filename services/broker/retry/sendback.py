@@ -35,7 +35,7 @@ from services.broker.identity import BrokerIdentity
 from services.broker.newmessage import NewMessage, SendHook, TopicNeededError
 from services.broker.processors.reading import read_cold
 from services.broker.processors.table import replying_to_refusals
-from services.broker.refusal import FAQ, RefusalError, drained_remark
+from services.broker.refusal import FAQ, RefusalError, deleted_remark, drained_remark
 from services.broker.registry.groups import GroupTable
 from services.broker.retry.ladder import LIMIT_VERSION_MIN, failures_max
 from services.broker.retry.topics import RetryTopics, dlq_topic_of, retry_topic_of
@@ -116,7 +116,7 @@ class SendBackProcessor:
     ) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
         """36: store the message at an offset for its next delivery, or as a dead letter."""
         header = ConsumerSendMsgBackHeader.from_ext(request.ext_fields)
-        group = self._check(header)
+        group = self._check(channel, header)
         if group.retry_queue_nums < 1:
             return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
         try:
@@ -148,25 +148,28 @@ class SendBackProcessor:
             if needed is not None:
                 await needed.make()
             try:
-                self._store_record(channel, request, header, self._check(header), record)
+                self._store_record(channel, request, header, self._check(channel, header), record)
             except TopicNeededError as error:
                 needed = error
             else:
                 return
         raise RefusalError(ResponseCode.SYSTEM_BUSY, f"the topics of group {header.group} were deleted meanwhile")
 
-    def _check(self, header: ConsumerSendMsgBackHeader) -> SubscriptionGroup:
+    def _check(self, channel: Channel, header: ConsumerSendMsgBackHeader) -> SubscriptionGroup:
         """Return the group of the message. Raises RefusalError if it may not send messages back."""
         refusal = self._waiters.admit()
         if refusal is not None:
             raise RefusalError(ResponseCode.SYSTEM_BUSY, refusal)
         try:
-            group = self._groups.ensure(header.group, self._live_settings.current, self._clock.now_ms())
+            settings = self._live_settings.current
+            group = self._groups.ensure(header.group, settings, self._clock.now_ms(), connection=channel)
         except InvalidNameError as error:
             raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, str(error)) from None
         if group is None:
+            is_dismissed = self._groups.dismissed.has(header.group, channel)
+            remark = f"subscription group not exist, {header.group}{FAQ}"
             raise RefusalError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {header.group}{FAQ}"
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, deleted_remark(header.group) if is_dismissed else remark
             )
         if not self._live_settings.current.broker_permission & _WRITE:
             raise RefusalError(ResponseCode.NO_PERMISSION, drained_remark(self._identity.address))

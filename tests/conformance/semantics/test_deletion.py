@@ -1,18 +1,25 @@
 """Promises about deleted topics and groups: nothing of the old one comes to a new one with the same name."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from gantry.model.message import StoredMessage
 from gantry.model.record import iter_records
+from gantry.remoting.aio.channel import Channel
+from gantry.remoting.bodies import ConsumerData, HeartbeatData
 from gantry.remoting.bodies.timer import WaitingMessages
 from gantry.remoting.codes import RequestCode, ResponseCode
+from gantry.remoting.command import RemotingCommand
 from gantry.remoting.headers.timer import RecallMessageHeader, WaitingMessagesHeader
 from gantry.storeformat.timerfiles import decode_timer_metrics
-from tests.support.brokerunit import BrokerUnit
+from tests.support.brokerunit import BrokerUnit, pull_header
+from tests.support.heartbeats import consumer_beat
 from tests.support.memfilesystem import MemFileSystem
+from tests.support.pops import pop_header
 
 RETRY, DLQ = "%RETRY%g", "%DLQ%g"
 WAITS = [{"DELAY": "2"}, {"TIMER_DELAY_MS": "5000"}]
@@ -138,3 +145,142 @@ async def lock(unit: BrokerUnit) -> None:
     answer = await unit.ask(RequestCode.LOCK_BATCH_MQ, body=body)
     assert answer.code == ResponseCode.SUCCESS, answer.remark
     assert unit.broker.tables.queue_locks.count == 1
+
+
+async def delete_group(unit: BrokerUnit, group: str = "g") -> None:
+    ext = {"groupName": group, "cleanOffset": "true"}
+    answer = await unit.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, ext=ext)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+
+async def beat(unit: BrokerUnit, group: str = "g", *, client_id: str = "c@1", **more: Any) -> RemotingCommand:
+    answer = await unit.ask(RequestCode.HEART_BEAT, body=consumer_beat(client_id, group, "T"), **more)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    return answer
+
+
+@asynccontextmanager
+async def consumed() -> AsyncIterator[BrokerUnit]:
+    """A broker whose group g has a connected member, c@1."""
+    async with BrokerUnit() as unit:
+        await unit.make_topic("T")
+        await beat(unit)
+        assert unit.broker.tables.topics.find(RETRY) is not None
+        yield unit
+
+
+async def test_heart_beats_do_not_make_a_deleted_group_again() -> None:
+    async with consumed() as unit:
+        tables = unit.broker.tables
+        await delete_group(unit)
+        assert tables.consumers.find("g") is None
+        answer = await beat(unit)
+        assert "subscription group [g] was deleted" in (answer.remark or "")
+        assert tables.groups.find("g") is None
+        assert tables.topics.find(RETRY) is None
+        assert tables.consumers.find("g") is None
+
+
+async def test_a_heart_beat_drops_only_the_deleted_group() -> None:
+    async with consumed() as unit:
+        groups = tuple(_consumer(group) for group in ("g", "other"))
+        body = HeartbeatData("c@1", ("producers",), groups).encode()
+        assert (await unit.ask(RequestCode.HEART_BEAT, body=body)).code == ResponseCode.SUCCESS
+        await delete_group(unit)
+        tables = unit.broker.tables
+        assert tables.consumers.find("other") is not None
+        await unit.ask(RequestCode.HEART_BEAT, body=body)
+        assert (tables.groups.find("g"), tables.consumers.find("g")) == (None, None)
+        assert tables.groups.find("other") is not None
+        assert tables.consumers.find("other") is not None
+        assert list(tables.producers.groups()) == ["producers"]
+
+
+def _consumer(group: str) -> ConsumerData:
+    return HeartbeatData.decode(consumer_beat("c@1", group, "T")).consumers[0]
+
+
+@pytest.mark.parametrize("request_code", [RequestCode.PULL_MESSAGE, RequestCode.POP_MESSAGE])
+async def test_nor_do_the_requests_of_its_members(request_code: RequestCode) -> None:
+    async with consumed() as unit:
+        await send(unit, b"m", {})
+        (message,) = stored(unit)
+        await delete_group(unit)
+        header = pull_header() if request_code == RequestCode.PULL_MESSAGE else pop_header()
+        back = {"offset": str(message.physical_offset), "group": "g", "delayLevel": "0"}
+        for answer in (
+            await unit.ask(request_code, header),
+            await unit.ask(RequestCode.CONSUMER_SEND_MSG_BACK, ext=back),
+            await unit.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ext={"consumerGroup": "g"}),
+        ):
+            assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+            assert "subscription group [g] was deleted" in (answer.remark or "")
+        assert unit.broker.tables.groups.find("g") is None
+
+
+async def test_a_held_pull_ends_with_its_group() -> None:
+    async with consumed() as unit:
+        held = asyncio.ensure_future(unit.pull(sys_flag=6))
+        await asyncio.sleep(1)
+        began_ms = unit.clock.monotonic_ms()
+        await delete_group(unit)
+        answer = await held
+        assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        assert unit.clock.monotonic_ms() - began_ms < 100
+
+
+async def test_a_held_pull_of_a_stranger_does_not_make_the_group_again_either() -> None:
+    async with BrokerUnit() as unit:
+        await unit.make_topic("T")
+        held = asyncio.ensure_future(unit.pull(sys_flag=6))
+        await asyncio.sleep(1)
+        await delete_group(unit)
+        await unit.send("T", b"m")
+        assert (await held).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        assert unit.broker.tables.groups.find("g") is None
+
+
+async def test_members_are_told_at_once_that_their_group_is_deleted() -> None:
+    told: list[str] = []
+
+    def notified(channel: Channel, request: RemotingCommand) -> None:
+        told.append(request.ext_fields["consumerGroup"])
+
+    async with BrokerUnit() as unit:
+        await unit.make_topic("T")
+        member = unit.connect({RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: notified})
+        await beat(unit, connection=member)
+        await asyncio.sleep(0.1)
+        told.clear()
+        await delete_group(unit)
+        await asyncio.sleep(0.1)
+        assert told == ["g"]
+
+
+async def test_a_deleted_group_is_made_again_by_an_explicit_create() -> None:
+    async with consumed() as unit:
+        await delete_group(unit)
+        body = b'{"groupName":"g"}'
+        assert (await unit.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)).code == 0
+        answer = await beat(unit)
+        assert answer.remark is None
+        assert unit.broker.tables.consumers.find("g") is not None
+
+
+@pytest.mark.parametrize("how", ["another connection", "another client", "left and came back"])
+async def test_and_by_a_member_that_comes_anew(how: str) -> None:
+    async with consumed() as unit:
+        await delete_group(unit)
+        more: dict[str, Any] = {}
+        if how == "another connection":
+            unit.connection.client.abort("restarted")
+            await asyncio.sleep(0.1)
+            unit.connection = unit.connect()
+        elif how == "another client":
+            more["client_id"] = "c@2"
+        else:
+            ext = {"clientID": "c@1", "consumerGroup": "g"}
+            await unit.ask(RequestCode.UNREGISTER_CLIENT, ext=ext)
+        await beat(unit, **more)
+        assert unit.broker.tables.groups.find("g") is not None
+        assert unit.broker.tables.groups.dismissed.count == 0
