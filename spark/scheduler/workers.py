@@ -28,6 +28,9 @@ from gantry.cli.stack.processes import (
 
 TERM_TIMEOUT_S: Final = 3.0
 """The time from SIGTERM to SIGKILL."""
+KILL_TIMEOUT_S: Final = 10.0
+"""The time after SIGKILL to wait for the end of the processes. A process ends only when it is scheduled, and after the
+kernel has freed its memory."""
 POLL_S: Final = 0.05
 """The time between two checks whether the processes have ended."""
 COPIED_AT_ONCE_BYTES: Final = 64 * 1024
@@ -131,7 +134,10 @@ class Worker:
         return await self._process.wait()
 
     async def end(self) -> None:
-        """End the process and everything it has started: send SIGTERM, and after TERM_TIMEOUT_S SIGKILL to the rest."""
+        """End the process and everything it has started: send SIGTERM, and after TERM_TIMEOUT_S SIGKILL to the rest.
+
+        Returns when they are gone, at the latest KILL_TIMEOUT_S after SIGKILL.
+        """
         # While the process is alive, its descendants can be found, even those that changed their process group.
         members = family(self.pid) if self._process.returncode is None else []
         self._requests.close()
@@ -143,6 +149,10 @@ class Worker:
             await asyncio.sleep(POLL_S)
         self.kill()
         kill_all(member for member in members if is_alive(member))
+        for _ in range(int(KILL_TIMEOUT_S / POLL_S)):
+            if not any(map(is_alive, members)):
+                break
+            await asyncio.sleep(POLL_S)
         await self._process.wait()
 
     def kill(self) -> None:

@@ -117,6 +117,12 @@ def ends(connection: Connection, run: Run, status: str, process: SchedulerProces
     return row(connection, run)
 
 
+def start_a_worker(connection: Connection, process: SchedulerProcess) -> None:
+    """Let a run end whose worker is kept: the time-out of the next run includes no start of a worker."""
+    ends(connection, ask(connection, "backlog_profile"), "succeeded", process)
+    wait_for(lambda: '"ended"' in process.log, "the worker to be kept", process)
+
+
 def test_a_run_that_is_asked_for_starts_within_a_second(
     postgres: PostgresServer, connection: Connection, tmp_path: Path
 ) -> None:
@@ -166,19 +172,24 @@ def test_a_permanent_failure_is_not_retried(postgres: PostgresServer, connection
 def test_what_hangs_holds_up_nobody_and_is_tried_again(
     postgres: PostgresServer, connection: Connection, tmp_path: Path
 ) -> None:
-    with scheduler(postgres, tmp_path, "lag_report_timeout_ms=6000", first="hang") as process:
+    with scheduler(postgres, tmp_path, "lag_report_timeout_ms=6000") as process:
+        start_a_worker(connection, process)
+        give(tmp_path, first="hang")
         run = ask(connection)
         wait_for((tmp_path / "child.pid").exists, "the job to start something", process)
+        wait_for(lambda: row(connection, run)["progress"] == "hanging", "the job to say what it does", process)
         child = int((tmp_path / "child.pid").read_text())
         give(tmp_path)
-        ends(connection, ask(connection, "backlog_profile"), "succeeded", process)
+        ends(connection, ask(connection, "backlog_profile", minutes=1), "succeeded", process)
         assert (row(connection, run)["status"], row(connection, run)["progress"]) == ("running", "hanging")
         assert ends(connection, run, "succeeded", process)["attempt"] == 2
         assert not is_alive(child)
 
 
 def test_what_always_hangs_has_timed_out(postgres: PostgresServer, connection: Connection, tmp_path: Path) -> None:
-    with scheduler(postgres, tmp_path, "lag_report_timeout_ms=3000", "attempts_max=1", first="hang") as process:
+    with scheduler(postgres, tmp_path, "lag_report_timeout_ms=3000", "attempts_max=1") as process:
+        start_a_worker(connection, process)
+        give(tmp_path, first="hang")
         failed = ends(connection, ask(connection), "timed_out", process)
         assert failed["error"] == "not done after 3 s, and killed"
         assert not is_alive(int((tmp_path / "child.pid").read_text()))
