@@ -2,8 +2,8 @@
 
     text ──parser──▶ expressions ──compiled──▶ SqlFilter.matches(encoded properties) ──▶ bool
 
-Brokers and gateways use it. It needs lark, which only servers install (ADR-0033); no other part of the library imports
-this package.
+Brokers, gateways and Spark jobs use it. It needs lark, which only they install (ADR-0033); no other part of the library
+imports this package.
 """
 
 from gantry.sqlfilter.cache import FilterCache

@@ -9,21 +9,29 @@ Spark passes the values as texts, and ignores the case of the names.
 """
 
 import enum
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, NoReturn
 
+from pyspark.sql.types import StructType
+
 from gantry.model.errors import InvalidNameError, InvalidValueError
 from gantry.model.names import RETRY_TOPIC_LENGTH_MAX, check_group, check_topic
 from spark.access import ACCESS_FORM, split_access
-from spark.datasource.schema import BY_KIND
+from spark.datasource.schema import BY_KIND, FILTERED_MESSAGES
 
 MAX_ROWS_PER_PARTITION: Final = 250_000
 """The default limit for the rows of one task: some seconds of work, and 20 MB of units."""
+SQL_FILTERS_MAX: Final = 100
+"""The limit for the SQL92 expressions of one topic: each of them is evaluated for each message of the topic."""
+SQL_CHARACTERS_MAX: Final = 1 << 20
+"""The limit for the characters of all expressions together, which travel with each task."""
 NUMBER_MAX: Final = 2**63 - 1
 _DIGITS_MAX: Final = 19
+_SHOWN_MAX: Final = 200
 
 OFFSETS, HEADS, GROUPS, SURVEY = "offsets", "heads", "groups", "survey"
 BACKLOG, MESSAGES = "backlog", "messages"
@@ -95,6 +103,13 @@ class Options:
     """Whether the filters of a query limit what is read; see pushdown.py."""
     fail_on_data_loss: bool = True
     """Whether the query fails if messages that it should read are gone; see dataloss.py."""
+    sql_filters: Mapping[str, tuple[str, ...]] | None = None
+    """SQL92 expressions by topic; each row says which of them accept its message. None: rows do not say it."""
+
+    @property
+    def schema(self) -> StructType:
+        """The schema of the rows."""
+        return BY_KIND[self.kind] if self.sql_filters is None else FILTERED_MESSAGES
 
 
 # The options that each kind uses. All kinds use the common ones.
@@ -107,7 +122,7 @@ _BY_KIND: Final[Mapping[str, frozenset[str]]] = {
     GROUPS: _COMMON | {"groups"},
     SURVEY: _COMMON | {"topics", "groups"},
     BACKLOG: _COMMON | {"topics", "groups", "from", "to"},
-    MESSAGES: _COMMON | {"topics", "from", "to", "maxMessagesPerTrigger", "failOnDataLoss"},
+    MESSAGES: _COMMON | {"topics", "from", "to", "maxMessagesPerTrigger", "failOnDataLoss", "sqlFilters"},
 }
 KNOWN: Final = tuple(sorted(frozenset[str]().union(*_BY_KIND.values()), key=str.lower))
 _BY_LOWER: Final = {name.lower(): name for name in KNOWN}
@@ -152,6 +167,7 @@ def read_options(given: Mapping[str, str]) -> Options:
         include_system=_parse_bool("includeSystem", values.get("includeSystem")),
         pushdown=_parse_bool("pushdown", values.get("pushdown")),
         fail_on_data_loss=_parse_bool("failOnDataLoss", values.get("failOnDataLoss"), default=True),
+        sql_filters=_sql_filters(values.get("sqlFilters")),
     )
     _check_together(options, values)
     return options
@@ -270,6 +286,40 @@ def _parse_bool(name: str, text: str | None, *, default: bool = False) -> bool:
     if text.lower() not in ("true", "false"):
         _refuse(name, text, "is neither true nor false")
     return text.lower() == "true"
+
+
+def _sql_filters(text: str | None) -> dict[str, tuple[str, ...]] | None:
+    if text is None:
+        return None
+    try:
+        given = json.loads(text)
+    except ValueError:
+        given = None
+    if not isinstance(given, dict) or not all(isinstance(listed, list) for listed in given.values()):
+        _refuse("sqlFilters", text[:_SHOWN_MAX], 'is no JSON object of the form {"topic": ["expression", …]}')
+    for topic, listed in given.items():
+        if len(listed) > SQL_FILTERS_MAX:
+            _refuse("sqlFilters", topic, f"has {len(listed):,} expressions; {SQL_FILTERS_MAX} are allowed for a topic")
+        for number, expression in enumerate(listed):
+            reason = "is no text" if not isinstance(expression, str) else sql_error(expression)
+            if reason is not None:
+                _refuse("sqlFilters", f"{topic}[{number}]", reason)
+    characters = sum(len(expression) for listed in given.values() for expression in listed)
+    if characters > SQL_CHARACTERS_MAX:
+        _refuse("sqlFilters", text[:_SHOWN_MAX], f"has {characters:,} characters; {SQL_CHARACTERS_MAX:,} are allowed")
+    return {topic: tuple(listed) for topic, listed in given.items()}
+
+
+def sql_error(expression: str) -> str | None:
+    """Return the reason why an SQL92 expression is invalid; None if it is valid."""
+    # The parser takes as long to load as many a query takes to run, and few queries need it.
+    from gantry.sqlfilter import SqlError, SqlFilter  # noqa: PLC0415
+
+    try:
+        SqlFilter(expression)
+    except SqlError as error:
+        return str(error)
+    return None
 
 
 def _shown(name: str, value: str) -> str:

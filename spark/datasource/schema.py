@@ -21,7 +21,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 
 
 def _column(name: str, kind: DataType, *, nullable: bool = False) -> StructField:
@@ -64,6 +64,7 @@ BACKLOG: Final = StructType(
         _column("wanted_tags", ArrayType(StringType(), containsNull=False), nullable=True),
         _column("read_at", TimestampType(), nullable=True),
         _column("filter_error", StringType(), nullable=True),
+        _column("sql_filter", StringType(), nullable=True),
     ]
 )
 """One row for each ConsumeQueue unit that a group has not consumed, whether or not the group's filter accepts it.
@@ -72,7 +73,7 @@ The columns of a unit that stands for no message are null. `stored_at` is also n
 `is_wanted` says whether the group's filter accepts the unit. `wanted_tags` has the tags that the filter accepts; it is
 null if the filter accepts all units, is not a filter by tags, or is unknown. `read_at` is the time at which the broker
 reported the end of the queue, by the reader's clock. `filter_error` says which filter of the group units can't decide,
-and why; then `is_wanted` is true for all of them.
+and why; then `is_wanted` is true for all of them. `sql_filter` is the group's filter if it is an SQL92 expression.
 """
 
 MESSAGES: Final = StructType(
@@ -93,6 +94,13 @@ MESSAGES: Final = StructType(
     ]
 )
 """The message of the HTTP API as columns. `body` is decompressed. `properties` has the user's own properties."""
+
+ACCEPTED_BY: Final = "accepted_by"
+FILTERED_MESSAGES: Final = StructType(
+    [*MESSAGES.fields, _column(ACCEPTED_BY, ArrayType(IntegerType(), containsNull=False))]
+)
+"""Kind `messages` with the option `sqlFilters`: `accepted_by` has the numbers of the topic's expressions, counted from 0,
+that accept the message."""
 
 HEADS: Final = StructType(
     [

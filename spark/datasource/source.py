@@ -31,7 +31,6 @@ from spark.datasource.options import (
     read_options,
 )
 from spark.datasource.pushdown import NarrowedReader, PushedReader
-from spark.datasource.schema import BY_KIND
 from spark.datasource.storedir.reader import StoreDirReader
 from spark.datasource.stream.reader import MessageStreamReader
 
@@ -61,7 +60,7 @@ class GantryDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the schema of the kind. Raises OptionError."""
-        return BY_KIND[self._read_options().kind]
+        return self._read_options().schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query. Raises OptionError."""
@@ -96,6 +95,6 @@ def _check_schema(options: Options, schema: StructType) -> None:
 
     Readers return rows by position. With other columns, values would be in the wrong columns.
     """
-    wanted = [(field.name, field.dataType.simpleString()) for field in BY_KIND[options.kind]]
+    wanted = [(field.name, field.dataType.simpleString()) for field in options.schema]
     if [(field.name, field.dataType.simpleString()) for field in schema] != wanted:
         raise OptionError("schema", schema.simpleString(), f"can't be chosen: kind {options.kind} has its own")

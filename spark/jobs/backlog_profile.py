@@ -9,6 +9,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
+from spark.datasource.options import SQL_CHARACTERS_MAX, SQL_FILTERS_MAX, sql_error
 from spark.jobs.job import Job, JobContext
 from spark.jobs.ledger import utc_of
 from spark.jobs.running import main
@@ -17,6 +18,7 @@ from spark.pagerows import PAIR, RankedPairs, Ranking, Subject
 from spark.results import Row, Table, columns_of
 from spark.runs import Run
 from spark.transforms.backlog_profile import backlog_extent, backlog_profile
+from spark.transforms.backlogfilters import SqlFilters, plan_filters
 
 TOPICS_APART_MAX: Final = 32
 """Up to this number of topics, each topic is read from its own first unconsumed message. If there are more, all topics
@@ -31,10 +33,25 @@ def compute(work: JobContext) -> DataFrame:
     extent = backlog_extent(work.read("backlog", **limits), as_of=work.now).persist()
     work.step(30, "looking at the backlog")
     # collect would convert times to the time zone of this machine.
-    begins = extent.groupBy("topic").agg(fn.min("first_stored_at").alias("first")).toArrow().to_pylist()
-    first = {row["topic"]: row["first"].astimezone(UTC) for row in begins if row["first"] is not None}
+    begins = (
+        extent.groupBy("topic", "sql_filter")
+        .agg(fn.min("first_stored_at").alias("first"), fn.sum("units").alias("units"))
+        .toArrow()
+        .to_pylist()
+    )
+    first: dict[str, datetime] = {}
+    for row in begins:
+        if row["first"] is not None:
+            begin = row["first"].astimezone(UTC)
+            first[row["topic"]] = min(begin, first.get(row["topic"], begin))
+    filters = plan_filters(
+        {(row["topic"], row["sql_filter"]): row["units"] for row in begins if row["sql_filter"] is not None},
+        filters_max=SQL_FILTERS_MAX,
+        characters_max=SQL_CHARACTERS_MAX,
+        error_of=sql_error,
+    )
     work.step(50, "reading its messages")
-    return backlog_profile(extent, _messages(work, first, limits), as_of=work.now)
+    return backlog_profile(extent, _messages(work, first, limits, filters), as_of=work.now, filters=filters)
 
 
 def limits_of(run: Run) -> dict[str, str]:
@@ -42,17 +59,24 @@ def limits_of(run: Run) -> dict[str, str]:
     return {} if run.window_start is None else {"from": utc_of(run.window_start), "to": utc_of(run.window_end)}
 
 
-def _messages(work: JobContext, first: dict[str, datetime], limits: dict[str, str]) -> DataFrame | None:
+def _messages(
+    work: JobContext, first: dict[str, datetime], limits: dict[str, str], filters: SqlFilters
+) -> DataFrame | None:
     """Return the messages of the backlog, and possibly older messages; None if there are none."""
     if not first:
         return None
     if len(first) > TOPICS_APART_MAX:
-        parts = [(",".join(sorted(first)), min(first.values()))]
+        parts = [(sorted(first), min(first.values()))]
     else:
-        parts = sorted(first.items())
+        parts = [([topic], since) for topic, since in sorted(first.items())]
     # Retention removes messages while the report is made, so missing messages are no error.
     limits = {**limits, "failOnDataLoss": "false"}
-    frames = [work.read("messages", topics=topics, **{**limits, "from": utc_of(since)}) for topics, since in parts]
+
+    def options(topics: list[str], since: datetime) -> dict[str, str]:
+        decided = {"sqlFilters": filters.option(topics)} if filters.applied else {}
+        return {**limits, **decided, "topics": ",".join(topics), "from": utc_of(since)}
+
+    frames = [work.read("messages", **options(topics, since)) for topics, since in parts]
     union = frames[0]
     for frame in frames[1:]:
         union = union.unionByName(frame)

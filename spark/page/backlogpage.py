@@ -161,14 +161,16 @@ def _backlog(renderer: ChartRenderer, item: Backlog, anchor: str) -> Html:
         "section",
         el("h3", el("bdi", item.group), el("span", el("bdi", item.topic), class_="topicname")),
         el("p", total, octets),
-        [
-            el("p", f"All messages are counted: {bucket.name}.", class_="note")
-            for bucket in item.sections.get("filter", ())
-        ],
+        [el("p", _undecided(bucket), class_="note") for bucket in item.sections.get("filter", ())],
         el("div", figures, class_="figures three"),
         class_="group",
         id=anchor,
     )
+
+
+def _undecided(bucket: Bucket) -> str:
+    messages = "an unknown number of messages" if bucket.messages is None else plural(round(bucket.messages), "message")
+    return f"The filter is not applied to {messages}: {bucket.name}."
 
 
 def _figure(renderer: ChartRenderer, item: Backlog, section: str) -> Html:

@@ -5,8 +5,9 @@ counted once in each of the sections `age`, `tag`, `size` and `queue`, and in th
 keys. So each section except `key` adds up to the backlog. Unknown properties are counted in the bucket UNKNOWN: the age
 of a message that can't be read, and the tag and the size of a message that was removed before it was read.
 
-If units can't show which messages the filter accepts, all messages are counted. The section `filter` then names the
-filter.
+An SQL92 filter decides about messages, not about units. So a group with such a filter has the messages that were read
+and accepted. The section `filter` counts those that could not be read: it is unknown whether the filter accepts them.
+If a filter can't be applied, all messages are counted, and the section `filter` names it.
 """
 
 from datetime import datetime
@@ -15,6 +16,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
 
+from spark.transforms.backlogfilters import SqlFilters
+
 AGE: Final = "age"
 TAG: Final = "tag"
 KEY: Final = "key"
@@ -22,6 +25,7 @@ SIZE: Final = "size"
 FILTER: Final = "filter"
 QUEUE: Final = "queue"
 
+ACCEPTED_BY: Final = "accepted_by"
 UNKNOWN: Final = "(unknown)"
 NO_TAG: Final = "(none)"
 KEYS_MAX: Final = 100
@@ -44,7 +48,16 @@ AGE_BOUNDS_S: Final[tuple[tuple[str, int, int | None], ...]] = (
 compared."""
 
 _QUEUE: Final = ("topic", "broker", "queue_id")
-_CELL: Final = {"broker": "string", "queue_id": "int", "age": "int", "tag": "string", "digits": "long"}
+_CELL: Final = {
+    "broker": "string",
+    "queue_id": "int",
+    "age": "int",
+    "tag": "string",
+    "digits": "long",
+    "is_accepted": "boolean",
+    "sql_filter": "string",
+}
+_UNREAD: Final = "they can't be read, so it is unknown whether the SQL92 filter accepts them: "
 
 
 def backlog_extent(backlog: DataFrame, *, as_of: datetime) -> DataFrame:
@@ -57,8 +70,8 @@ def backlog_extent(backlog: DataFrame, *, as_of: datetime) -> DataFrame:
 
     Returns:
         group, topic, broker, queue_id, age (int?: an index in AGE_BOUNDS_S; null if unknown), units, first_offset,
-        last_offset (long), first_stored_at, read_at (timestamp?), wanted_tags, filter_error. It has few rows, even if the backlog is
-        large. Persist it, because `backlog_profile` reads it twice.
+        last_offset (long), first_stored_at, read_at (timestamp?), wanted_tags, filter_error, sql_filter. It has few
+        rows, even if the backlog is large. Persist it, because `backlog_profile` reads it twice.
 
     Raises:
         ValueError: `as_of` has no time zone.
@@ -72,10 +85,17 @@ def backlog_extent(backlog: DataFrame, *, as_of: datetime) -> DataFrame:
         fn.max("read_at").alias("read_at"),
         fn.first("wanted_tags").alias("wanted_tags"),
         fn.first("filter_error").alias("filter_error"),
+        fn.first("sql_filter").alias("sql_filter"),
     )
 
 
-def backlog_profile(extent: DataFrame, messages: DataFrame | None = None, *, as_of: datetime) -> DataFrame:
+def backlog_profile(
+    extent: DataFrame,
+    messages: DataFrame | None = None,
+    *,
+    as_of: datetime,
+    filters: SqlFilters | None = None,
+) -> DataFrame:
     """Return the profile of each group and topic, with a row for each bucket.
 
     Args:
@@ -83,6 +103,8 @@ def backlog_profile(extent: DataFrame, messages: DataFrame | None = None, *, as_
         messages: Rows of kind `messages` that include the region of the backlog; other rows are ignored. None: only
             ages and queues are profiled.
         as_of: The same time as for `backlog_extent`.
+        filters: The SQL92 filters that the rows of messages were read with (`accepted_by` has their numbers); None if
+            they were read without.
 
     Returns:
         group, topic, section, bucket, lower_bound, upper_bound (doubles: seconds for `age`, bytes for `size`, else
@@ -96,7 +118,9 @@ def backlog_profile(extent: DataFrame, messages: DataFrame | None = None, *, as_
         - `key`: the KEYS_MAX most frequent keys, by name if they are equally frequent.
         - `size`: "0" for an empty body, else powers of two such as "1024-2047".
         - `queue`: broker/queue id.
-        - `filter`: the filter that was not applied to the messages of the bucket, and why.
+        - `filter`: the filter of which it is unknown whether it accepts the messages of the bucket, and why. These
+          messages are in no other section if they could not be read, and in all of them if the filter could not be
+          applied.
 
     Raises:
         ValueError: `as_of` has no time zone.
@@ -105,31 +129,56 @@ def backlog_profile(extent: DataFrame, messages: DataFrame | None = None, *, as_
     # from there to its own tag and size. A join of messages with units would give the same result, but sort millions of
     # rows.
     units, nothing = fn.col("units"), fn.lit(None)
+    extent = _with_filters(extent, None if messages is None else filters)
     counted = [_age_entry(units, nothing), _queue_entry(units, nothing)]
     if messages is not None:
         counted += [_entry(TAG, fn.lit(UNKNOWN), units, nothing), _entry(SIZE, fn.lit(UNKNOWN), units, nothing)]
-    entries = extent.select("group", "topic", fn.inline(fn.array(*counted)))
+    # With an SQL92 filter, each message that was read counts for itself. The section `filter` has the others.
+    entries = extent.where(fn.col("number").isNull()).select("group", "topic", fn.inline(fn.array(*counted)))
     unfiltered = extent.where(fn.col("filter_error").isNotNull())
     named = fn.array(_entry(FILTER, fn.col("filter_error"), units, nothing))
     entries = entries.unionByName(unfiltered.select("group", "topic", fn.inline(named)))
     if messages is not None:
         cells = _without_rare_keys(_cells(_of_groups(extent, messages, as_of)))
-        count, size = fn.col("messages"), fn.col("bytes")
-        read = fn.array(
-            _age_entry(fn.lit(0), size),
-            _queue_entry(fn.lit(0), size),
-            _entry(TAG, fn.coalesce("tag", fn.lit(NO_TAG)), count, size),
-            _entry(TAG, fn.lit(UNKNOWN), -count, nothing),
-            _size_entry(count, size),
-            _entry(SIZE, fn.lit(UNKNOWN), -count, nothing),
-        )
-        key = fn.array(_entry(KEY, fn.col("key"), count, size))
-        found = fn.when(fn.col("is_key"), key).otherwise(read)
-        entries = entries.unionByName(cells.select("group", "topic", fn.inline(found)))
+        entries = entries.unionByName(cells.select("group", "topic", fn.inline(_found())))
     return (
         entries.groupBy("group", "topic", "section", "bucket", "lower_bound", "upper_bound")
         .agg(fn.sum("messages").alias("messages"), fn.sum("bytes").alias("bytes"))
         .where(fn.col("messages") > 0)
+    )
+
+
+def _with_filters(extent: DataFrame, filters: SqlFilters | None) -> DataFrame:
+    """Return the extent with the numbers and reasons of filters.
+
+    `number` is that of an applied SQL92 filter, else null. `filter_error` then has the final reason.
+    """
+    if filters is None or not (filters.applied or filters.refused):
+        return extent.withColumn("number", fn.lit(None).cast("int"))
+
+    def of_filter(text: str, kind: str) -> Column:
+        by_topic = fn.from_json(fn.lit(text), f"map<string,map<string,{kind}>>")
+        return fn.try_element_at(fn.try_element_at(by_topic, fn.col("topic")), fn.col("sql_filter"))
+
+    number, reason = of_filter(filters.numbers(), "int"), of_filter(filters.reasons(), "string")
+    unread = fn.when(number.isNotNull(), fn.concat(fn.lit(_UNREAD), fn.col("sql_filter")))
+    return extent.withColumns({"number": number, "filter_error": fn.coalesce(unread, reason, fn.col("filter_error"))})
+
+
+def _found() -> Column:
+    """Return the entries of a cell of messages that were read."""
+    count, size, nothing = fn.col("messages"), fn.col("bytes"), fn.lit(None)
+    at_first = _entry(TAG, fn.lit(UNKNOWN), -count, nothing), _entry(SIZE, fn.lit(UNKNOWN), -count, nothing)
+    named = _entry(TAG, fn.coalesce("tag", fn.lit(NO_TAG)), count, size), _size_entry(count, size)
+    read = fn.array(_age_entry(fn.lit(0), size), _queue_entry(fn.lit(0), size), *named, *at_first)
+    decided = _entry(FILTER, fn.concat(fn.lit(_UNREAD), fn.col("sql_filter")), -count, nothing)
+    accepted = fn.array(_age_entry(count, size), _queue_entry(count, size), *named, decided)
+    key = fn.array(_entry(KEY, fn.col("key"), count, size))
+    return (
+        fn.when(fn.col("is_key"), key)
+        .when(fn.col("sql_filter").isNull(), read)
+        .when(fn.col("is_accepted"), accepted)
+        .otherwise(fn.array(decided))
     )
 
 
@@ -142,11 +191,16 @@ def _of_groups(extent: DataFrame, messages: DataFrame, as_of: datetime) -> DataF
             fn.max("last_offset").alias("last"),
             fn.max("read_at").alias("read_at"),
             fn.first("wanted_tags").alias("wanted_tags"),
+            fn.first("number").alias("number"),
+            fn.first(fn.when(fn.col("number").isNotNull(), fn.col("sql_filter"))).alias("sql_filter"),
         )
         .withColumnsRenamed({name: f"of_{name}" for name in _QUEUE})
     )
+    if ACCEPTED_BY not in messages.columns:
+        messages = messages.withColumn(ACCEPTED_BY, fn.lit(None).cast("array<int>"))
     read = messages.select(
         *_QUEUE,
+        ACCEPTED_BY,
         "queue_offset",
         "tag",
         "keys",
@@ -158,7 +212,11 @@ def _of_groups(extent: DataFrame, messages: DataFrame, as_of: datetime) -> DataF
     wanted = fn.col("wanted_tags").isNull() | fn.coalesce(
         fn.array_contains("wanted_tags", fn.col("tag")), fn.lit(False)
     )
-    return read.join(fn.broadcast(regions), is_in).where(wanted).withColumn("age", _age_index(as_of))
+    return (
+        read.join(fn.broadcast(regions), is_in)
+        .where(wanted)
+        .withColumns({"age": _age_index(as_of), "is_accepted": fn.array_contains(ACCEPTED_BY, fn.col("number"))})
+    )
 
 
 def _cells(messages: DataFrame) -> DataFrame:
@@ -180,9 +238,13 @@ def _cells(messages: DataFrame) -> DataFrame:
         .otherwise(fn.lit(0))
         .cast("long")
         .alias("digits"),
+        "is_accepted",
+        "sql_filter",
     )
+    # A message that the filter rejects has no keys here: it only counts as read.
+    has_keys = fn.col("sql_filter").isNull() | fn.col("is_accepted")
     keys = fn.transform(
-        fn.coalesce(fn.array_distinct("keys"), fn.array().cast("array<string>")),
+        fn.coalesce(fn.when(has_keys, fn.array_distinct("keys")), fn.array().cast("array<string>")),
         lambda key: fn.struct(fn.lit(True).alias("is_key"), key.alias("key"), *blank),
     )
     return (

@@ -31,12 +31,15 @@ from gantry.model.record import (
     check_head,
     crc32,
     decode_head,
+    find_properties,
     parse_head,
 )
 from gantry.storeformat.manifest import StoreManifest
+from spark.datasource.columns.acceptance import NO_FILTERS, RecordFilters
 from spark.datasource.columns.bytecolumns import Bytes, Int64s, Octets, hosts, micros, slice_bytes, stored_ids, windows
 from spark.datasource.columns.propertycolumns import split_properties
 from spark.datasource.columns.recordbounds import EVERYTHING, Bounds, Damage, RowFilter
+from spark.datasource.schema import ACCEPTED_BY
 
 # The layout that gantry.model.record describes, for two IPv4 hosts.
 _HEAD: Final = np.dtype(
@@ -77,6 +80,8 @@ class _DecodedRecord(NamedTuple):
 
     message: StoredMessage
     stored_id: str
+    properties: bytes
+    """The encoded properties."""
 
 
 class RecordDecoder:
@@ -86,7 +91,14 @@ class RecordDecoder:
     """
 
     def __init__(
-        self, topic: str, broker: str, queue_id: int, schema: pa.Schema, *, manifest: StoreManifest | None = None
+        self,
+        topic: str,
+        broker: str,
+        queue_id: int,
+        schema: pa.Schema,
+        *,
+        manifest: StoreManifest | None = None,
+        filters: RecordFilters = NO_FILTERS,
     ) -> None:
         """Make a decoder.
 
@@ -94,11 +106,13 @@ class RecordDecoder:
             topic: The topic that each record must have.
             broker: The name of the records' broker. Records do not contain it.
             queue_id: The queue id that each record must have.
-            schema: The Arrow schema of kind `messages`.
+            schema: The Arrow schema of kind `messages`, with `accepted_by` or without it.
             manifest: The manifest of the store; it says where the whole-record checksum is required.
+            filters: The filters whose numbers `accepted_by` has.
         """
         self._topic, self._broker, self._queue_id, self._schema = topic, broker, queue_id, schema
-        self._manifest = manifest
+        self._manifest, self._filters = manifest, filters
+        self._says_filters = ACCEPTED_BY in schema.names
         name = topic.encode()
         self._topic_field = np.frombuffer(bytes([min(len(name), 255)]) + name, np.uint8)
         self._is_v1_topic = len(name) <= TOPIC_BYTES_MAX_V1
@@ -224,6 +238,10 @@ class RecordDecoder:
             "reconsume_times": pa.array(heads["reconsume_times"].astype(np.int32)),
             "size": pa.array(heads["size"].astype(np.int32)),
         }
+        if self._says_filters:
+            ends = zip(plain.property_starts.tolist(), plain.property_ends.tolist(), strict=True)
+            with memoryview(data) as view:
+                columns[ACCEPTED_BY] = [self._filters.accepting(bytes(view[start:end])) for start, end in ends]
         return self._batch(count, columns)
 
     def _decode_others(
@@ -280,7 +298,8 @@ class RecordDecoder:
             reason = "the checksum over the whole record is missing"
         else:
             # The id uses the host's bytes as they are stored: the port may be outside of the valid range.
-            return _DecodedRecord(message, encode_packed_stored_id(head.store_host, head.physical_offset))
+            stored_id = encode_packed_stored_id(head.store_host, head.physical_offset)
+            return _DecodedRecord(message, stored_id, find_properties(data, start, start + size) or b"")
         return Damage(known[1], known[2], reason)
 
     def _demands_crc(self, physical_offset: int) -> bool:
@@ -305,6 +324,8 @@ class RecordDecoder:
             "reconsume_times": [message.reconsume_times for message in messages],
             "size": [message.size_bytes for message in messages],
         }
+        if self._says_filters:
+            columns[ACCEPTED_BY] = [self._filters.accepting(found.properties) for found in good]
         return self._batch(len(messages), columns)
 
     def _batch(self, count: int, columns: dict[str, Any]) -> pa.RecordBatch:

@@ -60,6 +60,8 @@ class SurveyFacts:
     read_at_ms: int | None = None
     filter_error: str | None = None
     """The filter that units can't decide, and why; None if they can, or if the group's filter is unknown."""
+    sql: str | None = None
+    """The group's filter if it is an SQL92 expression."""
 
 
 SurveyFactsByPair = Mapping[tuple[str, str, str], SurveyFacts]
@@ -138,8 +140,8 @@ def survey_facts_of(survey: Survey, regions: Sequence[Region]) -> SurveyFactsByP
             # Only a filter by tags can be applied to units. With another filter, all units count as wanted.
             is_known = known is not None and known.error is None and known.codes is not None
             codes, tags = (known.codes, tuple(sorted(known.tags))) if known is not None and is_known else (None, None)
-            error = None if known is None else known.units_error
-            survey_facts[key] = SurveyFacts(codes, tags, survey.views[region.broker].read_at_ms, error)
+            error, sql = (None, None) if known is None else (known.units_error, known.sql)
+            survey_facts[key] = SurveyFacts(codes, tags, survey.views[region.broker].read_at_ms, error, sql)
     return survey_facts
 
 
@@ -198,6 +200,7 @@ def units_batch(
         "wanted_tags": repeated([facts.tags for facts in of_parts], arrow.field("wanted_tags").type),
         "read_at": repeated(read_at_us, pa.int64()).cast(pa.timestamp("us", tz="UTC")),
         "filter_error": repeated([facts.filter_error for facts in of_parts], pa.string()),
+        "sql_filter": repeated([facts.sql for facts in of_parts], pa.string()),
     }
     batch = pa.RecordBatch.from_arrays([columns[name] for name in schema.fieldNames()], schema=arrow)
     return batch if kept.all() else batch.filter(pa.array(kept))

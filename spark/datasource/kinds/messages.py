@@ -27,6 +27,7 @@ from spark.datasource.brokers.topicqueues import (
     find_queues,
     positions,
 )
+from spark.datasource.columns.acceptance import TopicFilters
 from spark.datasource.columns.batches import ROWS_PER_BATCH, arrow_schema
 from spark.datasource.columns.recordbounds import RowFilter
 from spark.datasource.columns.records import RecordDecoder
@@ -78,7 +79,7 @@ def read_regions(
             warning instead.
         ClientError, TimeoutError: A broker does not answer.
     """
-    arrow = arrow_schema(schema)
+    arrow, filters = arrow_schema(schema), TopicFilters(options.sql_filters)
     pullers: list[RegionPuller] = []
 
     async def blocks(engine: ClientEngine) -> AsyncGenerator[Block, None]:
@@ -91,7 +92,9 @@ def read_regions(
         # Decode outside of the event loop, while the answers to the next requests arrive.
         for block in live.stream(options, blocks):
             region = block.region
-            decoder = RecordDecoder(region.topic, region.broker, region.queue_id, arrow)
+            decoder = RecordDecoder(
+                region.topic, region.broker, region.queue_id, arrow, filters=filters.of_topic(region.topic)
+            )
             batch, damages = decoder.decode(block.data, block.bounds, wanted)
             pullers[0].note(region).damaged.extend(damages)
             if batch is not None:

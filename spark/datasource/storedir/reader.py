@@ -23,6 +23,7 @@ from gantry.runtime.telemetry import logger
 from gantry.storeformat.scan import StoreReader
 from spark.datasource.brokers.positions import GroupPosition
 from spark.datasource.brokers.topicqueues import CLOCK_SLACK_MS, QueueBounds
+from spark.datasource.columns.acceptance import TopicFilters
 from spark.datasource.columns.batches import ROWS_PER_BATCH, arrow_schema, plan_rows, unpack_rows
 from spark.datasource.columns.recordbounds import Bounds, Damage
 from spark.datasource.columns.records import RecordDecoder
@@ -201,9 +202,16 @@ class StoreDirReader(NarrowedReader):
     ) -> Iterator[pa.RecordBatch]:
         arrow = arrow_schema(self._schema)
         wanted = row_filter(self._options, self._pushed)
-        codes = self._tags_codes()
+        codes, filters = self._tags_codes(), TopicFilters(self._options.sql_filters)
         for number, region in enumerate(regions):
-            decoder = RecordDecoder(region.topic, region.broker, region.queue_id, arrow, manifest=reader.manifest)
+            decoder = RecordDecoder(
+                region.topic,
+                region.broker,
+                region.queue_id,
+                arrow,
+                manifest=reader.manifest,
+                filters=filters.of_topic(region.topic),
+            )
             damaged: list[Damage] = []
             units = _units_of(reader, region, packed[number] if packed else None)
             rows = np.flatnonzero(StoreQueue.is_message(units))

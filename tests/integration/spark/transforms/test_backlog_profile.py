@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 import pandas as pd
 import pytest
 
-from spark.datasource.schema import BACKLOG, MESSAGES
+from spark.datasource.schema import BACKLOG, FILTERED_MESSAGES, MESSAGES
 from spark.transforms.backlog_profile import AGE_BOUNDS_S, KEYS_MAX, backlog_extent, backlog_profile
+from spark.transforms.backlogfilters import plan_filters
 
 AS_OF = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 COLUMNS = ["group", "topic", "section", "bucket", "lower_bound", "upper_bound", "messages", "bytes"]
@@ -15,16 +16,22 @@ MINUTE, HOUR, DAY = 60, 3_600, 86_400
 
 
 def unit(
-    group, offset, *, age=30.0, size=100, topic="t", broker="b0", queue_id=0, passes=True, tags=None, read=None, error=None
+    group, offset, *, age=30.0, size=100, topic="t", broker="b0", queue_id=0, passes=True, tags=None, read=None, error=None, sql=None
 ):  # fmt: skip
     stored_at = None if age is None else AS_OF - timedelta(seconds=age)
     physical = None if size is None else offset * 1_000
-    wanted = (None if size is None else passes, tags, None if read is None else AS_OF + timedelta(seconds=read), error)
+    wanted = (
+        None if size is None else passes,
+        tags,
+        None if read is None else AS_OF + timedelta(seconds=read),
+        error,
+        sql,
+    )
     return (group, topic, broker, queue_id, offset, physical, size, None if size is None else 7, stored_at, *wanted)
 
 
-def message(offset, body=b"x", *, age=30.0, tag=None, keys=(), topic="t", broker="b0", queue_id=0):
-    return (
+def message(offset, body=b"x", *, age=30.0, tag=None, keys=(), topic="t", broker="b0", queue_id=0, accepted=None):
+    row = (
         f"M{offset}",
         f"S{offset}",
         topic,
@@ -41,13 +48,16 @@ def message(offset, body=b"x", *, age=30.0, tag=None, keys=(), topic="t", broker
         0,
         100,
     )
+    return row if accepted is None else (*row, accepted)
 
 
-def rows_of(spark, units, messages=None):
+def rows_of(spark, units, messages=None, filters=None):
+    schema = FILTERED_MESSAGES if filters is not None and filters.applied else MESSAGES
     frame = backlog_profile(
         backlog_extent(spark.createDataFrame(units, BACKLOG), as_of=AS_OF),
-        None if messages is None else spark.createDataFrame(messages, MESSAGES),
+        None if messages is None else spark.createDataFrame(messages, schema),
         as_of=AS_OF,
+        filters=filters,
     )
     assert frame.columns == COLUMNS
     return {tuple(row.values()) for row in frame.toArrow().to_pylist()}
@@ -60,6 +70,54 @@ def test_a_filter_that_was_not_applied_is_named(spark):
         ("g", "t", "filter", "SQL92: a > 5", 2, None)
     }  # fmt: skip
     assert ("g", "t", "queue", "b0/0", None, None, 2, None) in found
+
+
+def plan(*backlogs, filters_max=100):
+    numbered = {pair: len(backlogs) - at for at, pair in enumerate(backlogs)}
+    return plan_filters(numbered, filters_max=filters_max, characters_max=1_000, error_of=lambda sql: None)
+
+
+def test_an_sql_filter_counts_the_messages_that_it_accepts(spark):
+    units = [unit("g", offset, error="no units", sql="a > 5") for offset in range(5)]
+    units += [unit("h", offset, error="no units", sql="b = 'x'") for offset in range(2, 5)]
+    units += [unit("all", offset) for offset in range(2)]
+    messages = [  # The message at 4 is gone.
+        message(0, b"xy", tag="a", keys=["k"], accepted=[0]),
+        message(1, b"xy", tag="b", keys=["l"], accepted=[]),
+        message(2, age=MINUTE, accepted=[0, 1]),
+        message(3, accepted=[]),
+    ]
+    rows = rows_of(spark, units, messages, plan(("t", "a > 5"), ("t", "b = 'x'")))
+    unread = "they can't be read, so it is unknown whether the SQL92 filter accepts them: "
+    assert {row[:4] + row[6:] for row in rows if row[0] != "all"} == {
+        ("g", "t", "age", "under 1 min", 1, 2), ("g", "t", "age", "1-5 min", 1, 1),
+        ("g", "t", "queue", "b0/0", 2, 3), ("g", "t", "tag", "a", 1, 2), ("g", "t", "tag", "(none)", 1, 1),
+        ("g", "t", "key", "k", 1, 2), ("g", "t", "size", "2-3", 1, 2), ("g", "t", "size", "1", 1, 1),
+        ("g", "t", "filter", f"{unread}a > 5", 1, None),
+        ("h", "t", "age", "1-5 min", 1, 1), ("h", "t", "queue", "b0/0", 1, 1), ("h", "t", "tag", "(none)", 1, 1),
+        ("h", "t", "size", "1", 1, 1), ("h", "t", "filter", f"{unread}b = 'x'", 1, None),
+    }  # fmt: skip
+    assert {row[3:4] + row[6:] for row in rows if row[0] == "all" and row[2] == "key"} == {("k", 1, 2), ("l", 1, 2)}
+
+
+def test_an_sql_filter_that_accepts_nothing_leaves_nothing(spark):
+    units = [unit("g", offset, error="no units", sql="a > 5") for offset in range(2)]
+    messages = [message(offset, keys=["k"], accepted=[]) for offset in range(2)]
+    assert rows_of(spark, units, messages, plan(("t", "a > 5"))) == set()
+
+
+def test_a_filter_has_its_number_in_its_topic_and_too_many_are_named(spark):
+    units = [unit("g", 0, topic=topic, error="no units", sql=sql) for topic, sql in (("t", "a"), ("u", "b"))]
+    units.append(unit("h", 0, topic="u", error="no units", sql="c"))
+    messages = [message(0, topic="t", accepted=[0]), message(0, topic="u", accepted=[0])]
+    filters = plan(("t", "a"), ("u", "b"), ("u", "c"), filters_max=1)
+    rows = rows_of(spark, units, messages, filters)
+    assert {row[:4] + row[6:] for row in rows if row[2] in ("queue", "filter")} == {
+        ("g", "t", "queue", "b0/0", 1, 1),
+        ("g", "u", "queue", "b0/0", 1, 1),
+        ("h", "u", "queue", "b0/0", 1, 1),
+        ("h", "u", "filter", "a report applies at most 1 different SQL92 filters of a topic: c", 1, None),
+    }
 
 
 def test_every_bucket_by_hand(spark):

@@ -1,11 +1,13 @@
 """Options: they are parsed, and no option of the caller is ignored."""
 
+import json
 import pickle
 
 import pytest
 
 from spark.datasource.options import (
     MAX_ROWS_PER_PARTITION,
+    SQL_FILTERS_MAX,
     Credentials,
     OptionError,
     Options,
@@ -13,6 +15,7 @@ from spark.datasource.options import (
     PositionKind,
     read_options,
 )
+from spark.datasource.schema import MESSAGES
 
 LIVE = {"namesrv": "127.0.0.1:9876"}
 
@@ -61,6 +64,14 @@ def test_the_option_that_makes_losses_fail_the_query(text: str, fails: bool) -> 
     assert read_options({"kind": "messages", **LIVE, "failondataloss": text}).fail_on_data_loss is fails
 
 
+def test_sql_filters_add_a_column():
+    options = read_options({"kind": "messages", **LIVE, "sqlFilters": '{"T": ["a > 5", "b = \'\u00fc\'"], "U": []}'})
+    assert options.sql_filters == {"T": ("a > 5", "b = 'ü'"), "U": ()}
+    assert options.schema.names == [*MESSAGES.names, "accepted_by"]
+    assert read_options({"kind": "messages", **LIVE}).schema == MESSAGES
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
 def test_a_time_may_be_outside_the_years_of_utc():
     options = read_options(
         {"kind": "backlog", "from": "0001-01-01T00:00+14:00", "to": "9999-12-31T23:59-14:00", **LIVE}
@@ -103,6 +114,22 @@ def test_a_store_directory_needs_no_name_server():
         ({"kind": "messages", "failOnDataLoss": "no", **LIVE}, "failOnDataLoss: 'no' is neither true nor false"),
         ({"kind": "messages", "failOnDataLoss": "", **LIVE}, "failOnDataLoss: '' is neither true nor false"),
         ({"kind": "heads", "failOnDataLoss": "true", **LIVE}, "failOnDataLoss: 'true' is no option of kind heads"),
+        ({"kind": "backlog", "sqlFilters": "{}", **LIVE}, "sqlFilters: '{}' is no option of kind backlog"),
+        ({"kind": "messages", "sqlFilters": "a > 5", **LIVE}, "sqlFilters: 'a > 5' is no JSON object of the form"),
+        ({"kind": "messages", "sqlFilters": '{"T": "a > 5"}', **LIVE}, "is no JSON object of the form"),
+        ({"kind": "messages", "sqlFilters": '{"T": [5]}', **LIVE}, "sqlFilters: 'T[0]' is no text"),
+        (
+            {"kind": "messages", "sqlFilters": '{"T": ["a = 1", "a LIKE 1"]}', **LIVE},
+            "sqlFilters: 'T[1]' sql: at character 3: LIKE is not supported",
+        ),
+        (
+            {"kind": "messages", "sqlFilters": json.dumps({"T": ["a = 1"] * (SQL_FILTERS_MAX + 1)}), **LIVE},
+            "sqlFilters: 'T' has 101 expressions; 100 are allowed for a topic",
+        ),
+        (
+            {"kind": "messages", "sqlFilters": json.dumps({"T": [f"a = '{'x' * 16_000}'"] * 66}), **LIVE},
+            "has 1,056,396 characters; 1,048,576 are allowed",
+        ),
     ],
 )
 def test_invalid_settings_are_refused_by_name(given, message):

@@ -51,6 +51,17 @@ def test_a_backlog_by_age_tag_key_size_and_queue() -> None:
     assert "The fullest has 1.5 times the mean." in said
 
 
+def test_messages_that_the_filter_was_not_applied_to_are_named_and_counted_apart() -> None:
+    said = text(backlog([bucket("queue", "broker-a/0", 5), bucket("filter", "they can't be read: a > 5", 2)]))
+    assert "5 messages wait for 1 group." in said
+    assert "The filter is not applied to 2 messages: they can't be read: a > 5." in said
+
+
+def test_a_backlog_whose_messages_can_not_be_read_is_unknown() -> None:
+    html = backlog([bucket("filter", "they can't be read: a > 5", 2)])
+    assert cells(html)[0][1:3] == ["unknown", "unknown"]
+
+
 def test_an_unknown_backlog_is_no_number() -> None:
     html = backlog([bucket("queue", "broker-a/0", 5), bucket("queue", "broker-b/0", None)])
     assert cells(html)[0][1:3] == ["unknown", "unknown"]

@@ -16,10 +16,11 @@ from gantry.model.message import StoredMessage
 from gantry.model.propertyname import is_reserved_property
 from gantry.model.record import decode_record, encode_record
 from gantry.storeformat.manifest import StoreManifest
+from spark.datasource.columns.acceptance import TopicFilters
 from spark.datasource.columns.batches import arrow_schema
 from spark.datasource.columns.recordbounds import Bounds, Damage, RowFilter, bounds_of
 from spark.datasource.columns.records import RecordDecoder
-from spark.datasource.schema import MESSAGES
+from spark.datasource.schema import FILTERED_MESSAGES, MESSAGES
 
 SCHEMA = arrow_schema(MESSAGES)
 V4 = pack_host(Address("10.0.0.5", 10911))
@@ -232,3 +233,33 @@ def test_times_out_of_range_are_bounded() -> None:
         record(0, born_at_ms=2**62) + record(1, born_at_ms=-(2**62), sys_flag=sysflag.BORN_HOST_V6, born_host=V6)
     )
     assert [found["born_at"].year for found in rows] == [9999, 1]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"store_host": V6, "sys_flag": sysflag.STORE_HOST_V6}, {"body": compress(b"long" * 9, Compression.ZLIB), "sys_flag": sysflag.COMPRESSED | sysflag.COMPRESSION_ZLIB}],
+    ids=["plain", "IPv6", "compressed"],
+)  # fmt: skip
+def test_each_record_has_the_numbers_of_the_filters_that_accept_it(changes: dict[str, Any]) -> None:
+    given = [
+        {"TAGS": "AA", "KEYS": "k1  k2", "distance": "1400"},
+        {"TAGS": "BB", "distance": "short"},  # Unknown is not accepted, and neither is its negation.
+        {"distance": "900", "UNIQ_KEY": "id"},
+    ]
+    data = b"".join(record(at, properties=properties_text(one), **changes) for at, one in enumerate(given))
+    texts = [
+        "distance > 1000", "NOT (distance > 1000)", "TAGS = 'AA' AND KEYS = 'k1  k2'", "TAGS <> 'AA'", "TAGS IS NULL",
+        "UNIQ_KEY = 'id'",
+    ]  # fmt: skip
+    filters = TopicFilters({"T": texts, "U": ["TAGS = 'AA'"]})
+    schema = arrow_schema(FILTERED_MESSAGES)
+    bounds, _ = bounds_of(data)
+    made = RecordDecoder("T", "broker-a", 3, schema, filters=filters.of_topic("T"))
+    batch, damages = made.decode(data, bounds)
+    assert not damages
+    assert batch is not None
+    assert batch.column("accepted_by").to_pylist() == [[0, 2], [3], [1, 4, 5]]
+    none = RecordDecoder("V", "broker-a", 3, schema, filters=filters.of_topic("V"))
+    batch, _ = none.decode(record(topic=b"V", **changes), bounds_of(record(topic=b"V", **changes))[0])
+    assert batch is not None
+    assert batch.column("accepted_by").to_pylist() == [[]]

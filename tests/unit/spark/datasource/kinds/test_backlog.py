@@ -154,7 +154,7 @@ async def test_a_row_has_the_match_of_its_group_and_the_time_of_the_request(engi
     assert survey_facts["g", "T", "a"] == backlog.SurveyFacts((1,), ("odd",), 5_000)
     reason = "an SQL92 filter can't be applied to ConsumeQueue units: a > 5"
     assert survey_facts["all", "T", "a"] == backlog.SurveyFacts(None, None, 5_000)
-    assert survey_facts["sql", "T", "a"] == backlog.SurveyFacts(None, None, 5_000, reason)
+    assert survey_facts["sql", "T", "a"] == backlog.SurveyFacts(None, None, 5_000, reason, "a > 5")
     assert survey_facts["class", "T", "a"] == backlog.SurveyFacts(None, None, 5_000, "no")
     (parts,) = [parts async for parts in backlog._read(engine, [REGION])]
     rows = backlog.units_batch(BACKLOG, [*parts, (everything, parts[0][1])], Pushed(), survey_facts).to_pylist()
@@ -166,3 +166,4 @@ async def test_a_row_has_the_match_of_its_group_and_the_time_of_the_request(engi
     assert {row["read_at"].timestamp() for row in rows} == {5.0}
     rows = backlog.units_batch(BACKLOG, [(others[0], parts[0][1])], Pushed(), survey_facts).to_pylist()
     assert {(row["is_wanted"], row["filter_error"]) for row in rows} == {(True, reason), (None, reason)}
+    assert {row["sql_filter"] for row in rows} == {"a > 5"}
