@@ -1,10 +1,13 @@
 """Writes screenshots of every page of the console: `python -m tests.browser.screenshots DIR` (`make screenshots`).
 
+Names of pages after DIR choose some of them.
+
 Each page is there in both themes and at 1280 and 320 px, over a new stack with a few topics, groups and messages.
 """
 
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
@@ -19,30 +22,35 @@ PAGES = {
     "topic": "/topics/orders",
     "topic-settings": "/topics/orders?tab=settings",
     "topic-rates": "/topics/orders?tab=rates",
+    "groups": "/groups",
+    "group": "/groups/billing",
+    "group-offsets": "/groups/billing?tab=offsets",
+    "group-settings": "/groups/billing?tab=settings",
 }
 WIDTHS = {1_280: 900, 320: 700}
 
 
-def main(target: Path) -> int:
-    """Write all pictures; return the exit code."""
+def main(target: Path, names: Sequence[str]) -> int:
+    """Write the pictures of some pages, or of all without names; return the exit code."""
+    pages = {name: PAGES[name] for name in names or PAGES}
     target.mkdir(parents=True, exist_ok=True)
     with Stack() as stack, tempfile.TemporaryDirectory() as profile, chromium_page(Path(profile)) as page:
         with stack.http() as client:
             fill(client)
         console = ConsolePage(page, stack.facts["console"])
-        for name, path in PAGES.items():
+        for name, path in pages.items():
             for width, height in WIDTHS.items():
                 for dark in (False, True):
                     console.enter(path, width=width, height=height, dark=dark)
                     console.wait_until("document.querySelector('main h1') !== null")
                     console.settle()
                     console.screenshot(target / f"{name}-{width}-{'dark' if dark else 'light'}.png")
-    print(f"wrote {len(PAGES) * len(WIDTHS) * 2} pictures to {target}")
+    print(f"wrote {len(pages) * len(WIDTHS) * 2} pictures to {target}")
     return 0
 
 
 def fill(client: httpx.Client) -> None:
-    """Make a few topics with messages."""
+    """Make a few topics with messages, and groups that consume them."""
     for topic, settings in {
         "orders": {"read_queues": 2, "write_queues": 2, "duplicate_window": "10m"},
         "payments": {"order": True},
@@ -53,7 +61,11 @@ def fill(client: httpx.Client) -> None:
     for number in range(40):
         body = {"body": f'{{"order": {number}}}', "keys": [f"order-{number}"], "tag": "eu"}
         client.post("/v1/topics/orders/messages", json=body).raise_for_status()
+    for group, settings in {"billing": {"retry_max_times": 3}, "search-index": {"consume": False}}.items():
+        client.put(f"/v1/groups/{group}", json=settings).raise_for_status()
+    places = [{"topic": "orders", "broker": "broker-a", "queue_id": queue, "offset": "2"} for queue in range(2)]
+    client.put("/v1/groups/billing/offsets", json={"offsets": places}).raise_for_status()
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

@@ -62,7 +62,7 @@ def change_beside_another(console: ConsolePage, stack: Stack) -> None:
     console.type_into("Queues to read", "4")
     with stack.http() as client:
         assert client.put(f"/v1/topics/{TOPIC}", json={"order": True}).status_code == 200
-    for text in ("Another person changed this topic", "The settings are saved."):
+    for text in ("Another person changed these settings", "The settings are saved."):
         console.click("button", "Save")
         console.wait_until("document.querySelector('[role=dialog]') !== null")
         console.click("button", "Save")

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Topic } from "@/api/topics";
-import { conflicts, differences, NEW_TOPIC, rebase, searchTopics, toChange, toSettings, windowText } from "./topics";
+import { NEW_TOPIC, searchTopics, toChange, toSettings, windowText } from "./topics";
 
 const topic = (name: string, more: Partial<Topic> = {}): Topic => ({
   topic: name,
@@ -34,23 +34,6 @@ test("settings come back as they were read", () => {
 
 test("a window is written in the largest unit that keeps it whole", () => {
   expect([0, null, 1_000, 90_000, 3_600_000, 1_500].map(windowText)).toEqual(["", "", "1s", "90s", "1h", "1500ms"]);
-});
-
-test("only what differs is changed", () => {
-  expect(differences(NEW_TOPIC, { ...NEW_TOPIC, perm: "r", order: true })).toEqual([
-    { name: "perm", before: "rw", after: "r" },
-    { name: "order", before: "false", after: "true" },
-  ]);
-});
-
-test("of two people who edit one topic, the second sees the difference and keeps the own changes", () => {
-  const theirs = { ...NEW_TOPIC, read_queues: "8", perm: "r" as const };
-  const mine = { ...NEW_TOPIC, read_queues: "6", order: true };
-  expect(conflicts(NEW_TOPIC, theirs, mine)).toEqual([
-    { name: "read_queues", read: "4", theirs: "8", mine: "6" },
-    { name: "perm", read: "rw", theirs: "r", mine: "rw" },
-  ]);
-  expect(rebase(NEW_TOPIC, theirs, mine)).toEqual({ ...theirs, read_queues: "6", order: true });
 });
 
 test("5,000 topics are searched by words in any order", () => {

@@ -1,5 +1,6 @@
 import type { Topic, TopicChange } from "@/api/topics";
 import { formatDuration } from "./numbers";
+import { searchNames } from "./search";
 
 /** The settings of a topic as a form edits them: every value is a text or a boolean. */
 export interface TopicSettings {
@@ -50,21 +51,6 @@ export function windowText(ms: number | null): string {
   return unit === undefined ? `${ms}ms` : `${ms / unit[1]}${unit[0]}`;
 }
 
-export interface Difference {
-  name: SettingName;
-  before: string;
-  after: string;
-}
-
-/** Returns the settings that differ, as texts. */
-export function differences(before: TopicSettings, after: TopicSettings): Difference[] {
-  return SETTINGS.filter((name) => before[name] !== after[name]).map((name) => ({
-    name,
-    before: String(before[name]),
-    after: String(after[name]),
-  }));
-}
-
 /** Returns the body of a change that sets the named settings only. */
 export function toChange(settings: TopicSettings, names: readonly SettingName[]): TopicChange {
   const brokers = settings.brokers.split(",").flatMap((name) => (name.trim() === "" ? [] : [name.trim()]));
@@ -79,37 +65,9 @@ export function toChange(settings: TopicSettings, names: readonly SettingName[])
   return Object.fromEntries(names.map((name) => [name, all[name]])) as TopicChange;
 }
 
-export interface Conflict {
-  name: SettingName;
-  read: string;
-  theirs: string;
-  mine: string;
-}
-
-/** Returns what another person changed since the form was read, beside the form's own values. */
-export function conflicts(read: TopicSettings, theirs: TopicSettings, mine: TopicSettings): Conflict[] {
-  return differences(read, theirs).map(({ name, before, after }) => ({
-    name,
-    read: before,
-    theirs: after,
-    mine: String(mine[name]),
-  }));
-}
-
-/** Returns the form after a conflict: own changes stay, all other settings become the others'. */
-export function rebase(read: TopicSettings, theirs: TopicSettings, mine: TopicSettings): TopicSettings {
-  const own = differences(read, mine).map(({ name }) => [name, mine[name]]);
-  return { ...theirs, ...(Object.fromEntries(own) as Partial<TopicSettings>) };
-}
-
 /** Returns the topics whose name contains all words of a search, without regard to case. */
 export function searchTopics(topics: readonly Topic[], search: string): readonly Topic[] {
-  const words = search.toLowerCase().split(/\s+/).filter(Boolean);
-  if (words.length === 0) return topics;
-  return topics.filter((topic) => {
-    const name = topic.topic.toLowerCase();
-    return words.every((word) => name.includes(word));
-  });
+  return searchNames(topics, search, (topic) => topic.topic);
 }
 
 /** Returns the brokers of a topic in a few words; null stands for all of them. */

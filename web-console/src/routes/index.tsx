@@ -22,6 +22,8 @@ function page<Path extends string, Name extends string>(
 
 const pages = [
   page("/", "OverviewPage", () => import("@/features/overview/overview-page")),
+  page("/groups", "GroupsPage", () => import("@/features/groups/groups-page")),
+  page("/groups/$group", "GroupPage", () => import("@/features/groups/group-page")),
   page("/jobs", "JobsPage", () => import("@/features/jobs/jobs-page")),
   page("/topics", "TopicsPage", () => import("@/features/topics/topics-page")),
   page("/topics/$topic", "TopicPage", () => import("@/features/topics/topic-page")),

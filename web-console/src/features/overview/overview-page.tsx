@@ -2,6 +2,7 @@ import { Group, Progress, SimpleGrid, Stack, Text, Title } from "@mantine/core";
 import { useQuery, type UseQueryResult } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { useTranslation } from "react-i18next";
+import type { LagReport } from "@/api/lag";
 import type { BrokerSummary, ClusterSummary } from "@/models/cluster";
 import { isBad, type LagRow } from "@/models/lag";
 import { DataTable, type Column } from "@/ui/data-table";
@@ -10,7 +11,7 @@ import { Empty, PageFrame, QueryState } from "@/ui/page-frame";
 import { useOperations, useRole } from "@/ui/session";
 import { Ago, Name, Value } from "@/ui/value";
 import { Verdict } from "@/ui/verdict";
-import { changesQuery, clusterQuery, lagQuery, type LagSummary } from "./queries";
+import { changesQuery, clusterQuery, lagQuery } from "./queries";
 import { Rates } from "./rates";
 
 const WORST_SHOWN = 8;
@@ -72,7 +73,7 @@ function AsOf({ time }: { time: string }) {
   );
 }
 
-function Health({ cluster, lag }: { cluster: ClusterSummary; lag: LagSummary | null }) {
+function Health({ cluster, lag }: { cluster: ClusterSummary; lag: LagReport | null }) {
   const { t } = useTranslation("overview");
   const format = useFormat();
   const bad = lag?.rows.filter((row) => isBad(row.verdict)).length ?? null;
@@ -131,7 +132,7 @@ function Big({ children }: { children: ReactNode }) {
   );
 }
 
-function WorstGroups({ query }: { query: UseQueryResult<LagSummary | null> }) {
+function WorstGroups({ query }: { query: UseQueryResult<LagReport | null> }) {
   const { t } = useTranslation("overview");
   const format = useFormat();
   const columns: Column<LagRow>[] = [

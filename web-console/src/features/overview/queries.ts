@@ -1,9 +1,9 @@
 import { queryOptions } from "@tanstack/react-query";
-import { ApiError } from "@/api/api-error";
 import { makeKeys } from "@/api/keys";
+import { latestLag, type LagReport } from "@/api/lag";
 import { request } from "@/api/request";
 import { toCluster } from "@/models/cluster";
-import { worstFirst, type LagRow } from "@/models/lag";
+import { worstFirst } from "@/models/lag";
 import { toRates } from "@/models/throughput";
 
 const keys = makeKeys("overview");
@@ -21,24 +21,12 @@ export const clusterQuery = queryOptions({
   refetchInterval: CLUSTER_EVERY_MS,
 });
 
-export interface LagSummary {
-  asOf: string;
-  rows: LagRow[];
-  isPart: boolean;
-}
-
-/** The topics' rows of the latest lag report; null if there was none yet. */
+/** The topics' rows of the latest lag report, the worst first; null if there was none yet. */
 export const lagQuery = queryOptions({
   queryKey: keys.part("lag", "latest"),
-  queryFn: async ({ signal }): Promise<LagSummary | null> => {
-    try {
-      const query = { level: "topic", limit: ROWS_MAX };
-      const { data } = await request("get", "/v1/reports/lag_report/rows", { query, signal });
-      return { asOf: data.as_of, rows: worstFirst(data.items), isPart: data.next_cursor !== null };
-    } catch (error) {
-      if (error instanceof ApiError && error.kind === "unknown-run") return null;
-      throw error;
-    }
+  queryFn: async ({ signal }): Promise<LagReport | null> => {
+    const report = await latestLag({ level: "topic" }, signal);
+    return report === null ? null : { ...report, rows: worstFirst(report.rows) };
   },
   refetchInterval: REPORT_EVERY_MS,
 });

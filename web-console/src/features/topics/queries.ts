@@ -1,5 +1,5 @@
 import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
-import { ApiError } from "@/api/api-error";
+import { latestLag } from "@/api/lag";
 import { request } from "@/api/request";
 import { getTopic, listQueues, listTopics, topicKeys } from "@/api/topics";
 import { worstFirst } from "@/models/lag";
@@ -42,14 +42,8 @@ export const consumersQuery = (topic: string) =>
   queryOptions({
     queryKey: topicKeys.part(topic, "consumers"),
     queryFn: async ({ signal }) => {
-      try {
-        const query = { topic, level: "topic", limit: ROWS_MAX };
-        const { data } = await request("get", "/v1/reports/lag_report/rows", { query, signal });
-        return { asOf: data.as_of, rows: worstFirst(data.items) };
-      } catch (error) {
-        if (error instanceof ApiError && error.kind === "unknown-run") return null;
-        throw error;
-      }
+      const report = await latestLag({ topic, level: "topic" }, signal);
+      return report === null ? null : { asOf: report.asOf, rows: worstFirst(report.rows) };
     },
     refetchInterval: REPORT_EVERY_MS,
   });

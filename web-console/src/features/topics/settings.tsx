@@ -1,89 +1,60 @@
-import { Alert, Button, Checkbox, Group, Stack, Table, Text } from "@mantine/core";
-import { notifications } from "@mantine/notifications";
-import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { Button, Checkbox, Group, Stack } from "@mantine/core";
+import { useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
-import { asApiError } from "@/api/api-error";
 import { changeTopic, getTopic, topicKeys, type Topic } from "@/api/topics";
-import {
-  conflicts,
-  differences,
-  rebase,
-  toChange,
-  toSettings,
-  type Conflict,
-  type TopicSettings,
-} from "@/models/topics";
+import { SETTINGS, toChange, toSettings, type SettingName, type TopicSettings } from "@/models/topics";
 import { useConfirm } from "@/ui/confirm";
 import { CopyAs } from "@/ui/copy-as";
 import { Problem } from "@/ui/problem";
 import { useOperations, useRole } from "@/ui/session";
+import { OthersChanges, SettingsDiff } from "@/ui/settings-changes";
+import { useVersionedSettings } from "@/ui/versioned-settings";
 import { SettingsFields } from "./settings-form";
 
-interface Read {
-  settings: TopicSettings;
-  etag: string;
-}
-
-/**
- * The settings of a topic. The form remembers what it has read: a change shows its difference before it is saved, and if
- * another person was faster, the form shows what they changed and keeps the own changes.
- */
+/** The settings of a topic: a change shows its difference before it is saved. */
 export function Settings({ topic, etag }: { topic: Topic; etag: string | null }) {
   const { t } = useTranslation("topics");
   const has = useOperations();
   const isOperator = useRole("operator");
   const mayChange = isOperator && has(["PUT /v1/topics/{topic}"]);
-  const [read, setRead] = useState<Read>({ settings: toSettings(topic), etag: etag ?? "" });
-  const [mine, setMine] = useState(read.settings);
   const [isHiding, setHiding] = useState(false);
-  const [others, setOthers] = useState<Conflict[]>([]);
   const confirm = useConfirm();
   const client = useQueryClient();
-  const changed = differences(read.settings, mine);
-  const body = {
-    ...toChange(
-      mine,
-      changed.map(({ name }) => name),
-    ),
+  const bodyOf = (settings: TopicSettings, names: readonly SettingName[]) => ({
+    ...toChange(settings, names),
     ...(isHiding ? { allow_hiding: true } : {}),
-  };
-
-  const save = useMutation({
-    mutationFn: () => changeTopic(topic.topic, body, read.etag),
-    onSuccess: async ({ data, etag: next }) => {
-      const settings = toSettings(data);
-      setRead({ settings, etag: next ?? "" });
-      setMine(settings);
-      setOthers([]);
-      setHiding(false);
-      notifications.show({ message: t("settings.saved"), color: "green" });
-      await client.invalidateQueries({ queryKey: topicKeys.all });
+  });
+  const form = useVersionedSettings({
+    names: SETTINGS,
+    first: { settings: toSettings(topic), etag: etag ?? "" },
+    put: async (settings, names, read) => {
+      const { data, etag: next } = await changeTopic(topic.topic, bodyOf(settings, names), read);
+      return { settings: toSettings(data), etag: next ?? "" };
     },
-    onError: async (error) => {
-      if (asApiError(error).kind !== "version-conflict") return;
+    get: async () => {
       const { data, etag: next } = await getTopic(topic.topic);
-      const theirs = toSettings(data);
-      setOthers(conflicts(read.settings, theirs, mine));
-      setMine(rebase(read.settings, theirs, mine));
-      setRead({ settings: theirs, etag: next ?? "" });
+      return { settings: toSettings(data), etag: next ?? "" };
+    },
+    onSaved: () => {
+      setHiding(false);
+      return client.invalidateQueries({ queryKey: topicKeys.all });
     },
   });
+  const { read, mine, changed, save, error } = form;
+  const labelOf = (name: string) => t(`setting.${name}`);
   const ask = async () => {
     const effects = changed.map(({ name, before, after }) =>
-      t("settings.effect", { name: t(`setting.${name}`), before: before || "–", after: after || "–" }),
+      t("common:settings.effect", { name: labelOf(name), before: before || "–", after: after || "–" }),
     );
     const agreed = await confirm({
-      title: t("settings.confirm", { name: topic.topic }),
+      title: t("common:settings.confirm", { name: topic.topic }),
       effects: isHiding ? [...effects, t("settings.hides")] : effects,
-      action: t("settings.save"),
+      action: t("common:settings.save"),
       isDangerous: isHiding,
     });
     if (agreed) save.mutate();
   };
-  const error = save.error === null ? null : asApiError(save.error);
-  const problem = error?.problem ?? null;
-  const refused = problem?.field === undefined ? null : { field: problem.field, detail: problem.detail };
   return (
     <form
       className="panel"
@@ -94,10 +65,10 @@ export function Settings({ topic, etag }: { topic: Topic; etag: string | null })
       }}
     >
       <Stack>
-        {error !== null && error.kind !== "version-conflict" && <Problem error={error} />}
-        {others.length > 0 && <OthersChanges conflicts={others} />}
+        {error !== null && <Problem error={error} />}
+        {form.others.length > 0 && <OthersChanges found={form.others} labelOf={labelOf} />}
         <fieldset disabled={!mayChange} style={{ border: 0, padding: 0, margin: 0 }}>
-          <SettingsFields settings={mine} onChange={setMine} refused={refused} />
+          <SettingsFields settings={mine} onChange={form.setMine} refused={form.refused} />
         </fieldset>
         {error?.kind === "hides-messages" && (
           <Checkbox
@@ -109,7 +80,7 @@ export function Settings({ topic, etag }: { topic: Topic; etag: string | null })
             }}
           />
         )}
-        {changed.length > 0 && <Diff before={read.settings} after={mine} />}
+        {changed.length > 0 && <SettingsDiff changed={changed} labelOf={labelOf} />}
         {mayChange && (
           <Group justify="space-between">
             <CopyAs
@@ -117,7 +88,10 @@ export function Settings({ topic, etag }: { topic: Topic; etag: string | null })
                 method: "PUT",
                 path: "/v1/topics/{topic}",
                 values: { topic: topic.topic },
-                body,
+                body: bodyOf(
+                  mine,
+                  changed.map(({ name }) => name),
+                ),
                 headers: { "If-Match": read.etag },
               }}
             />
@@ -126,77 +100,18 @@ export function Settings({ topic, etag }: { topic: Topic; etag: string | null })
                 variant="default"
                 disabled={changed.length === 0}
                 onClick={() => {
-                  setMine(read.settings);
+                  form.setMine(read.settings);
                 }}
               >
-                {t("settings.discard")}
+                {t("common:settings.discard")}
               </Button>
               <Button type="submit" disabled={changed.length === 0} loading={save.isPending}>
-                {t("settings.save")}
+                {t("common:settings.save")}
               </Button>
             </Group>
           </Group>
         )}
       </Stack>
     </form>
-  );
-}
-
-function Diff({ before, after }: { before: TopicSettings; after: TopicSettings }) {
-  const { t } = useTranslation("topics");
-  return (
-    <Table aria-label={t("settings.diff")} withTableBorder>
-      <Table.Thead>
-        <Table.Tr>
-          <Table.Th>{t("settings.setting")}</Table.Th>
-          <Table.Th>{t("settings.before")}</Table.Th>
-          <Table.Th>{t("settings.after")}</Table.Th>
-        </Table.Tr>
-      </Table.Thead>
-      <Table.Tbody>
-        {differences(before, after).map((each) => (
-          <Table.Tr key={each.name}>
-            <Table.Td>{t(`setting.${each.name}`)}</Table.Td>
-            <Table.Td>
-              <del>{each.before || "–"}</del>
-            </Table.Td>
-            <Table.Td>
-              <ins style={{ fontWeight: 600, textDecoration: "none" }}>{each.after || "–"}</ins>
-            </Table.Td>
-          </Table.Tr>
-        ))}
-      </Table.Tbody>
-    </Table>
-  );
-}
-
-function OthersChanges({ conflicts: found }: { conflicts: Conflict[] }) {
-  const { t } = useTranslation("topics");
-  return (
-    <Alert role="alert" color="orange" variant="light" title={t("conflict.title")}>
-      <Text size="sm" mb={6}>
-        {t("conflict.detail")}
-      </Text>
-      <Table aria-label={t("conflict.title")}>
-        <Table.Thead>
-          <Table.Tr>
-            <Table.Th>{t("settings.setting")}</Table.Th>
-            <Table.Th>{t("conflict.read")}</Table.Th>
-            <Table.Th>{t("conflict.theirs")}</Table.Th>
-            <Table.Th>{t("conflict.mine")}</Table.Th>
-          </Table.Tr>
-        </Table.Thead>
-        <Table.Tbody>
-          {found.map((each) => (
-            <Table.Tr key={each.name}>
-              <Table.Td>{t(`setting.${each.name}`)}</Table.Td>
-              <Table.Td>{each.read || "–"}</Table.Td>
-              <Table.Td>{each.theirs || "–"}</Table.Td>
-              <Table.Td>{each.mine || "–"}</Table.Td>
-            </Table.Tr>
-          ))}
-        </Table.Tbody>
-      </Table>
-    </Alert>
   );
 }

@@ -8,6 +8,7 @@ import { useTranslation } from "react-i18next";
 import { asApiError } from "@/api/api-error";
 import { deleteTopic, topicKeys, type Topic } from "@/api/topics";
 import { gantryCommand } from "@/models/commands";
+import { AppliedState } from "@/ui/applied-state";
 import { useConfirm } from "@/ui/confirm";
 import { CopyAs } from "@/ui/copy-as";
 import { PageFrame, QueryState } from "@/ui/page-frame";
@@ -21,7 +22,6 @@ import { Rates } from "./rates";
 import { Routes } from "./routes";
 import { SendMessage } from "./send-message";
 import { Settings } from "./settings";
-import { TopicState } from "./topic-state";
 
 const ICON_PX = 16;
 
@@ -84,7 +84,7 @@ function Facts({ topic }: { topic: Topic }) {
   const { t } = useTranslation("topics");
   return (
     <Group gap="md">
-      <TopicState topic={topic} />
+      <AppliedState of={topic} />
       <Text size="sm" c="dimmed">
         {t(`origin.${topic.origin}`)}
       </Text>

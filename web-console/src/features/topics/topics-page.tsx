@@ -7,6 +7,7 @@ import { useTranslation } from "react-i18next";
 import type { Topic } from "@/api/topics";
 import { gantryCommand } from "@/models/commands";
 import { brokersText, searchTopics, windowForPeople } from "@/models/topics";
+import { AppliedState } from "@/ui/applied-state";
 import { CopyAs } from "@/ui/copy-as";
 import { DataTable, type Column } from "@/ui/data-table";
 import { useFormat } from "@/ui/format";
@@ -16,7 +17,6 @@ import { useUrlState } from "@/ui/url-state";
 import { Ago, Name, Value } from "@/ui/value";
 import { CreateTopic } from "./create-topic";
 import { topicsQuery } from "./queries";
-import { TopicState } from "./topic-state";
 
 const ICON_PX = 16;
 
@@ -142,7 +142,7 @@ function useColumns(): Column<Topic>[] {
         header: t("state.title"),
         width: "8rem",
         sortBy: (row) => row.state,
-        cell: (row) => <TopicState topic={row} />,
+        cell: (row) => <AppliedState of={row} />,
       },
       {
         key: "queues",

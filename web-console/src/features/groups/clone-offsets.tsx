@@ -1,0 +1,119 @@
+import { Button, Group as Row, Modal, SimpleGrid, Stack, TextInput } from "@mantine/core";
+import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+import { useTranslation } from "react-i18next";
+import { cloneOffsets, groupKeys, type OffsetReset } from "@/api/groups";
+import { gantryCommand } from "@/models/commands";
+import { CopyAs } from "@/ui/copy-as";
+import { Problem } from "@/ui/problem";
+import { MovedOffsets } from "./moved-offsets";
+
+/** Sets the offsets of the group to those of another group. The preview says what will happen. */
+export function CloneOffsets({
+  group,
+  onClose,
+  onMoved,
+}: {
+  group: string;
+  onClose: () => void;
+  onMoved: (moved: OffsetReset) => void;
+}) {
+  const { t } = useTranslation("groups");
+  const client = useQueryClient();
+  const [from, setFrom] = useState("");
+  const [topic, setTopic] = useState("");
+  const body = { from_group: from.trim(), topic: topic.trim() === "" ? null : topic.trim(), dry_run: false };
+  const preview = useMutation({ mutationFn: () => cloneOffsets(group, { ...body, dry_run: true }) });
+  const clone = useMutation({
+    mutationFn: () => cloneOffsets(group, body),
+    onSuccess: async (moved) => {
+      preview.reset();
+      onMoved(moved);
+      await client.invalidateQueries({ queryKey: groupKeys.detail(group) });
+    },
+  });
+  const changed = () => {
+    preview.reset();
+    clone.reset();
+  };
+  const shown = clone.data ?? preview.data;
+  return (
+    <Modal
+      opened
+      onClose={onClose}
+      title={t("clone.title", { name: group })}
+      size={1_000}
+      closeButtonProps={{ "aria-label": t("common:close") }}
+    >
+      <form
+        onSubmit={(event) => {
+          event.preventDefault();
+          clone.reset();
+          preview.mutate();
+        }}
+      >
+        <Stack>
+          {(clone.error ?? preview.error) !== null && <Problem error={clone.error ?? preview.error} />}
+          <SimpleGrid cols={{ base: 1, sm: 2 }} spacing="sm">
+            <TextInput
+              label={t("clone.from")}
+              required
+              data-autofocus
+              value={from}
+              onChange={(event) => {
+                setFrom(event.currentTarget.value);
+                changed();
+              }}
+            />
+            <TextInput
+              label={t("topic")}
+              description={t("clone.allTopics")}
+              value={topic}
+              onChange={(event) => {
+                setTopic(event.currentTarget.value);
+                changed();
+              }}
+            />
+          </SimpleGrid>
+          {shown !== undefined && <MovedOffsets moved={shown} isPreview={clone.data === undefined} />}
+          <Row justify="space-between">
+            <CopyAs
+              call={{ method: "POST", path: "/v1/groups/{group}/offsets:clone", values: { group }, body }}
+              gantry={gantryCommand(
+                "offset",
+                "clone",
+                group,
+                body.from_group,
+                ...(body.topic === null ? [] : ["--topic", body.topic]),
+              )}
+            />
+            <Row>
+              <Button variant="default" onClick={onClose}>
+                {t("common:close")}
+              </Button>
+              <Button
+                type="submit"
+                variant={preview.data === undefined ? "filled" : "default"}
+                disabled={body.from_group === ""}
+                loading={preview.isPending}
+              >
+                {t("moved.preview")}
+              </Button>
+              {preview.data !== undefined && (
+                <Button
+                  color="red"
+                  loading={clone.isPending}
+                  onClick={() => {
+                    clone.mutate();
+                  }}
+                >
+                  {t("clone.submit", { name: group })}
+                </Button>
+              )}
+            </Row>
+          </Row>
+        </Stack>
+      </form>
+    </Modal>
+  );
+}

@@ -1,0 +1,260 @@
+import { Alert, Button, Group as Row, Menu, Tabs, Text } from "@mantine/core";
+import { notifications } from "@mantine/notifications";
+import { IconDots, IconPlayerPause, IconPlayerPlay, IconRestore } from "@tabler/icons-react";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useNavigate, useParams } from "@tanstack/react-router";
+import { useState } from "react";
+import { useTranslation } from "react-i18next";
+import { asApiError } from "@/api/api-error";
+import { changeGroup, deleteGroup, groupKeys, type Group, type OffsetReset } from "@/api/groups";
+import { gantryCommand } from "@/models/commands";
+import { AppliedState } from "@/ui/applied-state";
+import { useConfirm } from "@/ui/confirm";
+import { CopyAs } from "@/ui/copy-as";
+import { PageFrame, QueryState } from "@/ui/page-frame";
+import { useOperations, useRole } from "@/ui/session";
+import { useUrlState } from "@/ui/url-state";
+import { Ago, Name } from "@/ui/value";
+import { CloneOffsets } from "./clone-offsets";
+import { Clients } from "./clients";
+import { Paused } from "./groups-page";
+import { Undo } from "./moved-offsets";
+import { Offsets } from "./offsets";
+import { groupQuery } from "./queries";
+import { ResetOffsets } from "./reset-offsets";
+import { Settings } from "./settings";
+import { Subscriptions } from "./subscriptions";
+import { Summary } from "./summary";
+
+const ICON_PX = 16;
+
+/** One consumer group: how late it is and why, its offsets, clients, subscriptions and settings. */
+export function GroupPage() {
+  const { t } = useTranslation("groups");
+  const name = useParams({ strict: false }).group ?? "";
+  const query = useQuery(groupQuery(name));
+  return (
+    <PageFrame
+      title={name}
+      crumbs={[{ label: t("title"), to: "/groups" }]}
+      actions={
+        <>
+          <CopyAs
+            call={{ method: "GET", path: "/v1/groups/{group}", values: { group: name } }}
+            gantry={gantryCommand("group", "show", name)}
+          />
+          {query.data !== undefined && <Actions key={name} group={query.data.group} etag={query.data.etag} />}
+        </>
+      }
+    >
+      <QueryState query={query}>
+        {({ group, etag }) => (
+          <>
+            <Facts group={group} />
+            <Sections group={group} etag={etag} />
+          </>
+        )}
+      </QueryState>
+    </PageFrame>
+  );
+}
+
+function Facts({ group }: { group: Group }) {
+  const { t } = useTranslation("groups");
+  return (
+    <Row gap="md">
+      <AppliedState of={group} />
+      {!group.consume && <Paused />}
+      <Text size="sm" c="dimmed">
+        {t(`origin.${group.origin}`)}
+      </Text>
+      {group.updated_at !== null && (
+        <Text size="sm" c="dimmed">
+          {t("updated")} <Ago time={group.updated_at} />
+        </Text>
+      )}
+      {group.pending.length > 0 && (
+        <Alert color="orange" variant="light" p="xs" w="100%">
+          {t("pendingOn")} <Name>{group.pending.join(", ")}</Name>
+        </Alert>
+      )}
+    </Row>
+  );
+}
+
+function Sections({ group, etag }: { group: Group; etag: string | null }) {
+  const { t } = useTranslation("groups");
+  const has = useOperations();
+  const [url, setUrl] = useUrlState({ tab: "summary" });
+  const name = group.group;
+  const sections = [
+    { name: "summary", isThere: has(["GET /v1/reports/lag_report/rows"]), view: <Summary group={name} /> },
+    { name: "offsets", isThere: has(["GET /v1/groups/{group}/offsets"]), view: <Offsets group={name} /> },
+    { name: "clients", isThere: has(["GET /v1/groups/{group}/clients"]), view: <Clients group={name} /> },
+    {
+      name: "subscriptions",
+      isThere: has(["GET /v1/groups/{group}/subscriptions"]),
+      view: <Subscriptions group={name} />,
+    },
+    { name: "settings", isThere: true, view: <Settings key={name} group={group} etag={etag} /> },
+  ].filter((section) => section.isThere);
+  const shown = sections.some((section) => section.name === url.tab) ? url.tab : (sections[0]?.name ?? "");
+  return (
+    <Tabs
+      value={shown}
+      keepMounted={false}
+      onChange={(tab) => {
+        setUrl({ tab: tab ?? "" });
+      }}
+    >
+      <Tabs.List mb="sm">
+        {sections.map((section) => (
+          <Tabs.Tab key={section.name} value={section.name}>
+            {t(`tab.${section.name}`)}
+          </Tabs.Tab>
+        ))}
+      </Tabs.List>
+      {sections.map((section) => (
+        <Tabs.Panel key={section.name} value={section.name}>
+          {section.view}
+        </Tabs.Panel>
+      ))}
+    </Tabs>
+  );
+}
+
+function Actions({ group, etag }: { group: Group; etag: string | null }) {
+  const { t } = useTranslation("groups");
+  const has = useOperations();
+  const isOperator = useRole("operator");
+  const [open, setOpen] = useState<"reset" | "clone" | null>(null);
+  const [moved, setMoved] = useState<OffsetReset | null>(null);
+  const name = group.group;
+  if (!isOperator) return null;
+  const mayReset = has(["POST /v1/groups/{group}/offsets:reset"]);
+  const mayClone = has(["POST /v1/groups/{group}/offsets:clone"]);
+  const mayUndo = has(["POST /v1/groups/{group}/offsets:undo"]);
+  const mayDelete = has(["DELETE /v1/groups/{group}"]);
+  const close = () => {
+    setOpen(null);
+  };
+  return (
+    <>
+      {has(["PUT /v1/groups/{group}"]) && <Pause group={group} etag={etag} />}
+      {mayReset && (
+        <Button
+          size="xs"
+          leftSection={<IconRestore size={ICON_PX} />}
+          onClick={() => {
+            setOpen("reset");
+          }}
+        >
+          {t("reset.open")}
+        </Button>
+      )}
+      {moved?.undo && mayUndo && <Undo group={name} token={moved.undo} onDone={setMoved} />}
+      {(mayClone || mayDelete) && (
+        <More
+          name={name}
+          mayDelete={mayDelete}
+          onClone={
+            mayClone
+              ? () => {
+                  setOpen("clone");
+                }
+              : null
+          }
+        />
+      )}
+      {open === "reset" && <ResetOffsets group={name} onClose={close} onMoved={setMoved} />}
+      {open === "clone" && <CloneOffsets group={name} onClose={close} onMoved={setMoved} />}
+    </>
+  );
+}
+
+/** Pauses or resumes a group: brokers give a paused group no messages, and keep them. */
+function Pause({ group, etag }: { group: Group; etag: string | null }) {
+  const { t } = useTranslation("groups");
+  const confirm = useConfirm();
+  const client = useQueryClient();
+  const verb = group.consume ? "pause" : "resume";
+  const change = useMutation({
+    mutationFn: () => changeGroup(group.group, { consume: !group.consume }, etag ?? ""),
+    onSuccess: async () => {
+      notifications.show({ message: t(`${verb}.done`, { name: group.group }), color: "green" });
+      await client.invalidateQueries({ queryKey: groupKeys.all });
+    },
+    onError: async (error) => {
+      notifications.show({ title: t(`${verb}.failed`), message: error.message, color: "red", autoClose: false });
+      await client.invalidateQueries({ queryKey: groupKeys.detail(group.group) });
+    },
+  });
+  const ask = async () => {
+    const effects = [t(`${verb}.effect`, { name: group.group }), t(`${verb}.after`)];
+    const title = t(`${verb}.title`, { name: group.group });
+    if (await confirm({ title, effects, action: t(`${verb}.open`), isDangerous: group.consume })) change.mutate();
+  };
+  const Icon = group.consume ? IconPlayerPause : IconPlayerPlay;
+  return (
+    <Button
+      size="xs"
+      variant="default"
+      leftSection={<Icon size={ICON_PX} />}
+      loading={change.isPending}
+      onClick={() => void ask()}
+    >
+      {t(`${verb}.open`)}
+    </Button>
+  );
+}
+
+function More({ name, mayDelete, onClone }: { name: string; mayDelete: boolean; onClone: (() => void) | null }) {
+  const { t } = useTranslation("groups");
+  const confirm = useConfirm();
+  const client = useQueryClient();
+  const navigate = useNavigate();
+  const remove = useMutation({
+    mutationFn: () => deleteGroup(name),
+    onSuccess: async () => {
+      await navigate({ to: "/groups" });
+      client.removeQueries({ queryKey: groupKeys.detail(name) });
+      await client.invalidateQueries({ queryKey: groupKeys.all });
+      notifications.show({ message: t("delete.done", { name }), color: "green" });
+    },
+    onError: (error) => {
+      notifications.show({
+        title: t("delete.failed", { name }),
+        message: asApiError(error).message,
+        color: "red",
+        autoClose: false,
+      });
+    },
+  });
+  const ask = async () => {
+    const agreed = await confirm({
+      title: t("delete.title", { name }),
+      effects: [t("delete.offsets", { name }), t("delete.letters"), t("delete.consumers")],
+      action: t("delete.submit"),
+      isDangerous: true,
+      typed: name,
+    });
+    if (agreed) remove.mutate();
+  };
+  return (
+    <Menu position="bottom-end">
+      <Menu.Target>
+        <Button size="xs" variant="default" leftSection={<IconDots size={ICON_PX} />} loading={remove.isPending}>
+          {t("more")}
+        </Button>
+      </Menu.Target>
+      <Menu.Dropdown>
+        {onClone !== null && <Menu.Item onClick={onClone}>{t("clone.open")}</Menu.Item>}
+        {mayDelete && (
+          <Menu.Item color="red" onClick={() => void ask()}>
+            {t("delete.open")}
+          </Menu.Item>
+        )}
+      </Menu.Dropdown>
+    </Menu>
+  );
+}

@@ -1,0 +1,99 @@
+import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
+import { getGroup, groupKeys, listGroups } from "@/api/groups";
+import { latestLag } from "@/api/lag";
+import { request } from "@/api/request";
+import { worstFirst } from "@/models/lag";
+
+const DETAIL_EVERY_MS = 5_000;
+const REPORT_EVERY_MS = 30_000;
+const REPORT_PAGES_MAX = 10;
+const HISTORY_MS = 6 * 60 * 60 * 1_000;
+const SUBSCRIPTIONS_SHOWN = 1_000;
+
+/** All groups, in pages of 1,000 that are loaded one after the other. */
+export const groupsQuery = (system: boolean) =>
+  infiniteQueryOptions({
+    queryKey: groupKeys.list({ system }),
+    queryFn: ({ pageParam, signal }) => listGroups(system, pageParam, signal),
+    initialPageParam: null as string | null,
+    getNextPageParam: (last) => last.next_cursor,
+    refetchInterval: REPORT_EVERY_MS,
+  });
+
+/** The topics' rows of the latest lag report, of all groups; null if there was none yet. */
+export const lagQuery = queryOptions({
+  queryKey: groupKeys.list({ of: "lag" }),
+  queryFn: ({ signal }) => latestLag({ level: "topic" }, signal, REPORT_PAGES_MAX),
+  refetchInterval: REPORT_EVERY_MS,
+});
+
+export const groupQuery = (group: string) =>
+  queryOptions({
+    queryKey: groupKeys.detail(group),
+    queryFn: async ({ signal }) => {
+      const { data, etag } = await getGroup(group, signal);
+      return { group: data, etag, metadata: data.metadata };
+    },
+    refetchInterval: REPORT_EVERY_MS,
+  });
+
+/** A group's rows of the latest lag report: topics, the worst first, and queues. Null if there was no report yet. */
+export const groupLagQuery = (group: string) =>
+  queryOptions({
+    queryKey: groupKeys.part(group, "lag"),
+    queryFn: async ({ signal }) => {
+      const report = await latestLag({ group }, signal, REPORT_PAGES_MAX);
+      if (report === null) return null;
+      return {
+        asOf: report.asOf,
+        topics: worstFirst(report.rows),
+        queues: report.rows.filter((row) => row.level === "queue"),
+      };
+    },
+    refetchInterval: REPORT_EVERY_MS,
+  });
+
+export const historyQuery = (group: string, topic: string) =>
+  queryOptions({
+    queryKey: groupKeys.part(group, "history", { topic }),
+    queryFn: async ({ signal }) => {
+      const from = new Date(Date.now() - HISTORY_MS).toISOString();
+      return (await request("get", "/v1/reports/lag_report/history", { query: { group, topic, from }, signal })).data
+        .items;
+    },
+    refetchInterval: REPORT_EVERY_MS,
+  });
+
+export const offsetsQuery = (group: string) =>
+  queryOptions({
+    queryKey: groupKeys.part(group, "offsets"),
+    queryFn: async ({ signal }) =>
+      (await request("get", "/v1/groups/{group}/offsets", { path: { group }, signal })).data.items,
+    refetchInterval: DETAIL_EVERY_MS,
+  });
+
+export const clientsQuery = (group: string) =>
+  queryOptions({
+    queryKey: groupKeys.part(group, "clients"),
+    queryFn: async ({ signal }) =>
+      (await request("get", "/v1/groups/{group}/clients", { path: { group }, signal })).data.items,
+    refetchInterval: DETAIL_EVERY_MS,
+  });
+
+export const consistencyQuery = (group: string) =>
+  queryOptions({
+    queryKey: groupKeys.part(group, "consistency"),
+    queryFn: async ({ signal }) =>
+      (await request("get", "/v1/groups/{group}/consistency", { path: { group }, signal })).data,
+    refetchInterval: DETAIL_EVERY_MS,
+  });
+
+export const subscriptionsQuery = (group: string) =>
+  queryOptions({
+    queryKey: groupKeys.part(group, "subscriptions"),
+    queryFn: async ({ signal }) => {
+      const query = { limit: SUBSCRIPTIONS_SHOWN };
+      return (await request("get", "/v1/groups/{group}/subscriptions", { path: { group }, query, signal })).data;
+    },
+    refetchInterval: DETAIL_EVERY_MS,
+  });

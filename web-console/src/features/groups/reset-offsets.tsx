@@ -1,0 +1,144 @@
+import { Autocomplete, Button, Group as Row, Modal, NativeSelect, SimpleGrid, Stack, TextInput } from "@mantine/core";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+import { useTranslation } from "react-i18next";
+import { groupKeys, resetOffsets, type OffsetReset, type ResetRequest } from "@/api/groups";
+import { gantryCommand } from "@/models/commands";
+import { placeOf } from "@/models/groups";
+import { CopyAs } from "@/ui/copy-as";
+import { Problem } from "@/ui/problem";
+import { MovedOffsets } from "./moved-offsets";
+import { groupLagQuery, offsetsQuery } from "./queries";
+
+const PLACES = ["earliest", "time", "latest"] as const;
+
+/** Moves the group in a topic. The preview says what will happen; only then it can be done. */
+export function ResetOffsets({
+  group,
+  onClose,
+  onMoved,
+}: {
+  group: string;
+  onClose: () => void;
+  onMoved: (moved: OffsetReset) => void;
+}) {
+  const { t } = useTranslation("groups");
+  const client = useQueryClient();
+  const topics = useTopics(group);
+  const [chosen, setChosen] = useState<string | null>(null);
+  const [place, setPlace] = useState<string>("time");
+  const [at, setAt] = useState("");
+  const topic = chosen ?? topics[0] ?? "";
+  const to = placeOf(place, at);
+  const body: ResetRequest = { topic, to: to ?? "", dry_run: false };
+  const preview = useMutation({ mutationFn: () => resetOffsets(group, { ...body, dry_run: true }) });
+  const reset = useMutation({
+    mutationFn: () => resetOffsets(group, body),
+    onSuccess: async (moved) => {
+      preview.reset();
+      onMoved(moved);
+      await client.invalidateQueries({ queryKey: groupKeys.detail(group) });
+    },
+  });
+  // What was shown is no longer what would happen.
+  const changed = () => {
+    preview.reset();
+    reset.reset();
+  };
+  const shown = reset.data ?? preview.data;
+  return (
+    <Modal
+      opened
+      onClose={onClose}
+      title={t("reset.title", { name: group })}
+      size={1_000}
+      closeButtonProps={{ "aria-label": t("common:close") }}
+    >
+      <form
+        onSubmit={(event) => {
+          event.preventDefault();
+          reset.reset();
+          preview.mutate();
+        }}
+      >
+        <Stack>
+          {(reset.error ?? preview.error) !== null && <Problem error={reset.error ?? preview.error} />}
+          <SimpleGrid cols={{ base: 1, sm: 3 }} spacing="sm">
+            <Autocomplete
+              label={t("topic")}
+              required
+              data={topics}
+              value={topic}
+              onChange={(value) => {
+                setChosen(value);
+                changed();
+              }}
+            />
+            <NativeSelect
+              label={t("reset.to")}
+              value={place}
+              data={PLACES.map((value) => ({ value, label: t(`reset.place.${value}`) }))}
+              onChange={(event) => {
+                setPlace(event.currentTarget.value);
+                changed();
+              }}
+            />
+            {place === "time" && (
+              <TextInput
+                type="datetime-local"
+                step={1}
+                label={t("reset.at")}
+                description={t("reset.zone")}
+                required
+                value={at}
+                onChange={(event) => {
+                  setAt(event.currentTarget.value);
+                  changed();
+                }}
+              />
+            )}
+          </SimpleGrid>
+          {shown !== undefined && <MovedOffsets moved={shown} isPreview={reset.data === undefined} />}
+          <Row justify="space-between">
+            <CopyAs
+              call={{ method: "POST", path: "/v1/groups/{group}/offsets:reset", values: { group }, body }}
+              gantry={gantryCommand("offset", "reset", group, topic, "--to", to ?? "")}
+            />
+            <Row>
+              <Button variant="default" onClick={onClose}>
+                {t("common:close")}
+              </Button>
+              <Button
+                type="submit"
+                variant={preview.data === undefined ? "filled" : "default"}
+                disabled={topic === "" || to === null}
+                loading={preview.isPending}
+              >
+                {t("moved.preview")}
+              </Button>
+              {preview.data !== undefined && (
+                <Button
+                  color="red"
+                  loading={reset.isPending}
+                  onClick={() => {
+                    reset.mutate();
+                  }}
+                >
+                  {t("reset.submit", { name: group })}
+                </Button>
+              )}
+            </Row>
+          </Row>
+        </Stack>
+      </form>
+    </Modal>
+  );
+}
+
+/** The topics of a group: those with committed offsets, and those of the latest report, without retry topics. */
+function useTopics(group: string): string[] {
+  const offsets = useQuery(offsetsQuery(group));
+  const lag = useQuery(groupLagQuery(group));
+  const names = [...(offsets.data ?? []), ...(lag.data?.topics ?? [])].map((row) => row.topic);
+  return [...new Set(names)].filter((name) => !name.startsWith("%")).sort();
+}
