@@ -185,6 +185,15 @@ def decode_properties(data: bytes | bytearray | memoryview) -> dict[str, str]:
 
 def find_property(data: bytes, name: bytes) -> str | None:
     """Return the value of one property without decoding the others. The result is that of `decode_properties`."""
+    value = find_value(data, name)
+    if value == "":
+        # An empty value is ignored, but the property may occur earlier with another value.
+        return decode_properties(data).get(name.decode())
+    return value
+
+
+def find_value(data: bytes, name: bytes) -> str | None:
+    """Return the last value of one property, which may be empty; None if the property does not occur."""
     start = data.rfind(b"\x02" + name + b"\x01")
     if start >= 0:
         start += len(name) + 2
@@ -193,11 +202,7 @@ def find_property(data: bytes, name: bytes) -> str | None:
     else:
         return None
     end = data.find(b"\x02", start)
-    value = data[start:end] if end >= 0 else data[start:]
-    if not value:
-        # An empty value is ignored, but the property may occur earlier with another value.
-        return decode_properties(data).get(name.decode())
-    return value.decode("utf-8", "replace")
+    return (data[start:end] if end >= 0 else data[start:]).decode("utf-8", "replace")
 
 
 def remove_property(data: bytes, name: bytes) -> bytes:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from gantry.model.message import find_property
+from gantry.model.message import decode_properties, find_value
 from gantry.sqlfilter.javavalues import EvaluationError
 from gantry.sqlfilter.parser import parse
 
@@ -34,7 +34,12 @@ class SqlFilter:
         Args:
             properties: The encoded properties of the message.
         """
-        values = {name: find_property(properties, encoded) for name, encoded in self._properties}
+        values = {name: find_value(properties, encoded) for name, encoded in self._properties}
+        if "" in values.values():
+            # An empty value is ignored, but the property may occur earlier with another value. This is rare and slow,
+            # so it is done once for all properties.
+            found = decode_properties(properties)
+            values = {name: found.get(name) for name in self.names}
         try:
             return self._evaluate(values) is True
         except EvaluationError:

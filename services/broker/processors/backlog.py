@@ -48,6 +48,8 @@ _SLICE_UNITS = 1_024
 _SLICE_SCANNED = 4_096
 # About 1 ms.
 _SLICE_WORK = 4 << 20
+# Some expressions and values take ten times as long as their work says, and a busy machine takes longer for everything.
+_SLICE_MS_MAX = 5
 # An expression that is not cached takes up to 10 ms.
 _PARSE_WORK = 32 << 20
 # The cost of a head in examined units. The broker verifies the record of the head, which takes longer for a larger
@@ -66,9 +68,10 @@ class _HeadSearch:
         left: Number of units that may still be examined.
         bytes_left: Size of the records to which SQL filters may still be applied.
         work_left: Work that SQL filters may still do.
+        until_ms: Monotonic time at which the present slice ends.
     """
 
-    __slots__ = ("bytes_left", "heads", "left", "offset", "queries", "work_left")
+    __slots__ = ("bytes_left", "heads", "left", "offset", "queries", "until_ms", "work_left")
 
     def __init__(self, queries: list[FirstUnconsumedQuery]) -> None:
         self.queries = queries
@@ -77,6 +80,7 @@ class _HeadSearch:
         self.left = SCANNED_UNITS_MAX
         self.bytes_left = FILTERED_BYTES_MAX
         self.work_left = FILTER_WORK_MAX
+        self.until_ms = 0
 
     @property
     def may_filter(self) -> bool:
@@ -189,10 +193,13 @@ class BacklogProcessor:
 
     def _search_slice(self, search: _HeadSearch) -> bool:
         """Process one slice. Return whether it was the last one."""
-        cost = 0
+        cost, began_ms = 0, self._clock.monotonic_ms()
+        search.until_ms = began_ms + _SLICE_MS_MAX
         try:
             while len(search.heads) < len(search.queries) and cost < _SLICE_SCANNED:
                 cost += self._examine(search, search.queries[len(search.heads)], _SLICE_SCANNED - cost)
+                if self._clock.monotonic_ms() >= search.until_ms:
+                    cost = max(cost, _SLICE_SCANNED)
         finally:
             self._turns.spend(cost / _SLICE_SCANNED)
         return len(search.heads) == len(search.queries)
@@ -248,6 +255,7 @@ class BacklogProcessor:
             wanted,
             units_max=search.left,
             work_max=min(search.work_left, _SLICE_WORK * limit // _SLICE_SCANNED),
+            until_ms=search.until_ms,
         )
         # Both may need bytes that are not in memory. Then the slice is repeated, so nothing is changed before.
         head = self._head(query, found)

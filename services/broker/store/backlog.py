@@ -22,6 +22,7 @@ from gantry.model.record import (
 )
 from gantry.model.sysflag import BORN_HOST_V6
 from gantry.model.unitrow import NO_MESSAGE_ROW, UNIT_ROW, UNIT_ROW_BYTES, UNKNOWN_STORED_AT
+from gantry.runtime.clock import Clock
 from gantry.storeformat.layout import FILLER_SIZE, UNIT, UNIT_SIZE_BYTES, ConsumeQueueUnit
 from services.broker.store.files.pages import MissingRange, NotInMemoryError
 from services.broker.store.log.commitlog import CommitLog
@@ -57,7 +58,8 @@ class BacklogReader:
     Concurrency: the store's thread only; it changes nothing.
     """
 
-    def __init__(self, commit_log: CommitLog, log_reader: LogReader, queues: ConsumeQueueStore) -> None:
+    def __init__(self, commit_log: CommitLog, log_reader: LogReader, queues: ConsumeQueueStore, clock: Clock) -> None:
+        self._clock = clock
         self._log = commit_log
         self._log_reader = log_reader
         self._queues = queues
@@ -187,7 +189,15 @@ class BacklogReader:
         return FirstMessage(low, high, index, None)
 
     def find_accepted(
-        self, topic: str, queue_id: int, offset: int, property_filter: PropertyFilter, *, units_max: int, work_max: int
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        property_filter: PropertyFilter,
+        *,
+        units_max: int,
+        work_max: int,
+        until_ms: int,
     ) -> FilteredSearch:
         """Search for the first message at or after an offset that a property filter accepts.
 
@@ -200,6 +210,7 @@ class BacklogReader:
             property_filter: The filter.
             units_max: The limit for checked units; at 0, nothing is checked.
             work_max: The search ends with the message that reaches this limit for the work.
+            until_ms: The search ends with the message that is decided at this monotonic time or later.
 
         Raises:
             NotInMemoryError: At the end of a guarded attempt, with all missing ranges.
@@ -241,6 +252,8 @@ class BacklogReader:
                     break
                 unit = None
             index += 1
+            if self._clock.monotonic_ms() >= until_ms:
+                break
         if missing:
             raise NotInMemoryError(missing)
         return FilteredSearch(FirstMessage(low, high, index, unit), work, size_bytes)

@@ -132,8 +132,9 @@ class MessageStore:
         self.put_batch = self._writer.put_batch
         self.wait_for_replicas = self._log.wait_for_replicas
         self._log_reader = LogReader(self._log, self._pages)
+        log, queues = self._log, self._queues
         self._bind(
-            Reader(self._log, self._log_reader, self._queues, index, settings, memory_bytes=physical_memory_bytes)
+            Reader(log, self._log_reader, queues, index, settings, clock=clock, memory_bytes=physical_memory_bytes)
         )
         self.expires_at = self.retention.expires_at
         self.delete_topic, self.mark_deletion_saved = self._deletion.delete, self._deletion.mark_saved
@@ -157,7 +158,7 @@ class MessageStore:
         self.record_at, self.headed_record_at = self._log_reader.record, self._log_reader.headed_record
         self.earliest_stored_at = self._log_reader.first_stored_at
         self.attempt = self._pages.attempt
-        backlog = BacklogReader(self._log, self._log_reader, self._queues)
+        backlog = BacklogReader(self._log, self._log_reader, self._queues, self._clock)
         self.find_message, self.find_accepted = backlog.find_message, backlog.find_accepted
         self.unit_rows, self.units, self.heads = backlog.unit_rows, backlog.units, backlog.heads
         self.set_delay_levels = self._requests.set_delay_levels

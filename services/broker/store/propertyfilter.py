@@ -24,6 +24,9 @@ class PropertyFilter(Protocol):
 FILTER_WORK_MAX: Final = 20 << 20
 """Largest sum of cost * (FILTER_WORK_BYTES + bytes of the properties)."""
 FILTER_WORK_BYTES: Final = 256
+FILTER_TIME_MAX_MS: Final = 10
+"""The time after which no further message is decided. Some expressions and values take ten times as long as the work
+says, and a busy machine takes longer for everything."""
 FILTER_BYTES_MAX: Final = 4 << 20
 """Largest sum of the sizes of the records that do not match."""
 MISSING_RECORDS_MAX: Final = 64

@@ -9,6 +9,7 @@ from typing import Any
 
 from gantry.model.javahash import index_key_hash
 from gantry.model.record import CRC_MASK, CRC_PROPERTY_BYTES, crc32, find_properties
+from gantry.runtime.clock import Clock
 from gantry.storeformat.layout import UNIT, UNIT_SIZE_BYTES
 from gantry.storeformat.tagcodes import TagCodes
 from services.broker.store.files.pages import NotInMemoryError
@@ -18,6 +19,7 @@ from services.broker.store.log.commitlog import CommitLog
 from services.broker.store.log.logreader import RECORD_READ_MAX, LogReader
 from services.broker.store.propertyfilter import (
     FILTER_BYTES_MAX,
+    FILTER_TIME_MAX_MS,
     FILTER_WORK_BYTES,
     FILTER_WORK_MAX,
     MISSING_RECORDS_MAX,
@@ -58,8 +60,10 @@ class Reader:
         index: IndexService | None,
         settings: StoreSettings,
         *,
+        clock: Clock,
         memory_bytes: int,
     ) -> None:
+        self._clock = clock
         self._log = commit_log
         self._log_reader = log_reader
         self._queues = queues
@@ -144,7 +148,7 @@ class Reader:
         records: list[bytes] = []
         total = work = passed = missing = last = base = low = high = 0
         memory: Any = b""  # Its slices are bytes.
-        identity, append = IDENTITY.unpack_from, records.append
+        identity, append, began_ms = IDENTITY.unpack_from, records.append, self._clock.monotonic_ms()
         for index, (at, size, _) in _chosen(units, offset, unit_filter):
             end = at + size
             if not 0 < size <= RECORD_READ_MAX or at < log_min or end > log_max:
@@ -153,7 +157,7 @@ class Reader:
                 count_max, bytes_max = near if at >= memory_from else far
                 if len(records) >= count_max or total + size > bytes_max:
                     break
-            if work > FILTER_WORK_MAX or passed > FILTER_BYTES_MAX or missing >= MISSING_RECORDS_MAX:
+            if (work or passed) and self._has_filtered_enough(work, passed, missing, began_ms):
                 break
             last = at
             if at < low or end > high:
@@ -196,6 +200,12 @@ class Reader:
             index = offset + len(units) // UNIT_SIZE_BYTES
         is_filtered = passed > 0 or (not records and unit_filter is not None and _has_message(units, unit_filter))
         return self._result(queue, index, records, is_filtered, last)
+
+    def _has_filtered_enough(self, work: int, passed: int, missing: int, began_ms: int) -> bool:
+        """Return whether a read with a property filter has reached a limit."""
+        if work > FILTER_WORK_MAX or passed > FILTER_BYTES_MAX or missing >= MISSING_RECORDS_MAX:
+            return True
+        return work > 0 and self._clock.monotonic_ms() - began_ms >= FILTER_TIME_MAX_MS
 
     def _limits(
         self, max_messages: int, counts: tuple[int, int], max_bytes: int

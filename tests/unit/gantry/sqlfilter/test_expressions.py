@@ -2,8 +2,8 @@
 
 import pytest
 
-from gantry.model.message import encode_properties
-from gantry.sqlfilter import SqlFilter
+from gantry.model.message import decode_properties, encode_properties
+from gantry.sqlfilter import SqlFilter, compiled
 
 MESSAGE = {
     "five": "5", "six": "6", "text": "abc", "quote": "it's", "half": "5.5", "yes": "TRUE", "no": "no", "big": "3000000000",
@@ -81,6 +81,21 @@ def test_only_the_named_properties_count() -> None:
     assert SqlFilter("a = 2 AND b = 'x'").matches(last)
     assert not SqlFilter("b = 'x'").matches(b"ab\x01x\x02bb\x01x\x02body\x01\x02b\x01")
     assert SqlFilter("A = '1' AND a IS NULL").matches(b"A\x011")
+
+
+def test_empty_values_are_ignored_at_the_cost_of_one_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded = []
+
+    def decode(properties: bytes) -> dict[str, str]:
+        decoded.append(properties)
+        return decode_properties(properties)
+
+    monkeypatch.setattr(compiled, "decode_properties", decode)
+    assert SqlFilter("a = 'x' AND b IS NULL AND c = 'z'").matches(b"a\x01x\x02c\x01z\x02a\x01\x02b\x01\x02")
+    names = [f"p{number}" for number in range(200)]
+    empty = "".join(f"{name}\x01\x02" for name in names).encode()
+    assert SqlFilter(" AND ".join(f"{name} IS NULL" for name in names)).matches(empty)
+    assert len(decoded) == 2
 
 
 def test_a_chain_of_a_thousand_tokens_takes_no_deep_stack() -> None:

@@ -1,9 +1,15 @@
 """Conversions as Java's classes make them."""
 
 import math
+import re
+import time
+from collections.abc import Callable
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from gantry.sqlfilter import javavalues
 from gantry.sqlfilter.javavalues import (
     EvaluationError,
     Long,
@@ -104,3 +110,33 @@ def test_the_text_takes_the_type_of_the_other_side(left: Value, right: Value, or
 def test_a_boolean_before_a_text_has_no_order() -> None:
     with pytest.raises(EvaluationError, match="right of a boolean"):
         compare(left=True, right="true")
+
+
+# The texts that the patterns take, in a form that takes quadratic time for others.
+_INTEGER = re.compile(r"[+-]?0*\d{1,19}")
+_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[fFdD]?", re.ASCII)
+_HEX = re.compile(r"([+-]?0[xX]([0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?\d+)[fFdD]?", re.ASCII)
+
+
+@settings(max_examples=1_000)
+@given(
+    st.text("+-0019.eEfFdDxXpPaA\u0665", max_size=12)
+    | st.from_regex(_DECIMAL, fullmatch=True)
+    | st.from_regex(_HEX, fullmatch=True)
+)
+def test_numbers_are_the_texts_of_the_plain_patterns(text: str) -> None:
+    for pattern, plain in ((javavalues._INTEGER, _INTEGER), (javavalues._DECIMAL, _DECIMAL), (javavalues._HEX, _HEX)):
+        assert (pattern.fullmatch(text) is None) == (plain.fullmatch(text) is None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1" * 32_000 + "x", "0" * 32_000 + "x", "1." + "1" * 32_000 + "x", "0x" + "f" * 32_000, "1e" + "1" * 32_000 + "x"],
+)
+@pytest.mark.parametrize("convert", [to_integer, to_long, to_double])
+def test_a_long_text_that_is_no_number_is_refused_at_once(text: str, convert: Callable[[str], Value]) -> None:
+    began = time.process_time()
+    with pytest.raises(EvaluationError):
+        convert(text)
+    # With backtracking, the longest of these takes 40 s.
+    assert time.process_time() - began < 0.02

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from gantry.model.unitrow import UNIT_ROW
 from gantry.remoting.codes import RequestCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.headers.backlog import UnitsResponseHeader
+from gantry.sqlfilter import SqlFilter
 from services.broker.processors import backlog
+from services.broker.turns import Turns
 from tests.support.brokerunit import BrokerUnit
 
 BLUE, RED = tags_code("blue"), tags_code("red")
@@ -269,6 +272,37 @@ class TestSqlHeads:
             assert (await unit.send(queue_id=1)).code == 0
         assert not asked.done()
         assert json.loads((await asked).body_bytes)["heads"][0]["scannedTo"] == 100
+
+    async def test_a_slice_ends_by_time_if_the_filter_takes_longer_than_its_words_say(
+        self, unit: BrokerUnit, monkeypatch: Any
+    ) -> None:
+        """The bound also holds for one message after the other that is slow, and over all queries of a request."""
+        await send_sizes(unit, *[1] * 40)
+        decide, moments = SqlFilter.matches, []
+        loop: Any = asyncio.get_running_loop()
+
+        def slow(self: SqlFilter, properties: bytes) -> bool:
+            loop._jumping.now_s += 0.003
+            moments.append(unit.clock.monotonic_ms())
+            return decide(self, properties)
+
+        slices = []
+        spend = Turns.spend
+
+        def note(self: Turns, share: float) -> None:
+            slices.append((len(moments), share))
+            spend(self, share)
+
+        await heads(unit, {"sql": "size > 5"})  # The expression is parsed.
+        monkeypatch.setattr(SqlFilter, "matches", slow)
+        monkeypatch.setattr(Turns, "spend", note)
+        queries = [{"sql": "size > 5", "offset": offset} for offset in (0, 38, 39, 39)]
+        found = json.loads((await heads(unit, *queries)).body_bytes)["heads"]
+        assert [head["scannedTo"] for head in found] == [40] * 4
+        assert len(moments) == 40 + 2 + 1 + 1
+        counts = [count for count, _ in slices]
+        assert max(after - before for before, after in pairwise([0, *counts])) == 2, "two messages take 6 ms"
+        assert [share >= 1 for _, share in slices[:-1]] == [True] * (len(slices) - 1), "the loop is free after each"
 
     async def test_a_filter_that_can_not_be_applied_has_a_reason_and_spares_the_other_queries(
         self, unit: BrokerUnit

@@ -8,7 +8,7 @@ import pytest
 from gantry.model.record import decode_record
 from gantry.storeformat.layout import file_name
 from services.broker.store.messagestore import MessageStore
-from services.broker.store.propertyfilter import FILTER_WORK_BYTES, FILTER_WORK_MAX
+from services.broker.store.propertyfilter import FILTER_TIME_MAX_MS, FILTER_WORK_BYTES, FILTER_WORK_MAX
 from services.broker.store.results import Boundary, GetResult, GetStatus
 from tests.support.memfilesystem import MemFileSystem
 from tests.support.storeworkload import HOST, make_store, small_settings
@@ -175,6 +175,23 @@ def test_a_filter_on_properties_ends_early_if_it_is_costly():
     costly = Matching(b"x", cost=FILTER_WORK_MAX // (5 * FILTER_WORK_BYTES))
     result = opened.get(0, property_filter=costly)
     assert (result.status, result.next_offset, costly.seen) == (GetStatus.NO_MATCHED_MESSAGE, 5, 5)
+
+
+def test_a_filter_on_properties_ends_early_if_it_takes_long():
+    opened = Opened()
+    opened.put(30)
+
+    class Slow(Matching):
+        def matches(self, properties: bytes) -> bool:
+            opened.clock.advance(4)
+            return super().matches(properties)
+
+    slow = Slow(b"x", cost=1)
+    result = opened.get(0, property_filter=slow)
+    assert (result.status, result.next_offset, slow.seen) == (GetStatus.NO_MATCHED_MESSAGE, 3, 3)
+    assert FILTER_TIME_MAX_MS == 10
+    rest = opened.get(27, property_filter=slow)
+    assert (rest.status, rest.next_offset) == (GetStatus.NO_MATCHED_MESSAGE, 30)
 
 
 def test_a_damaged_record_never_matches_a_filter_on_properties():
