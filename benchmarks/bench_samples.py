@@ -142,12 +142,23 @@ class _Figures:
             self._stored_ms = at_ms - waiting_ms
         columns = (self._begin, self._end, self._end - self._lag, self._stored_ms)
         ids = tuple(range(QUEUES))
-        rows = zip(*(column.tolist() for column in columns), strict=True)
         return [
-            Sample(f"GID_group_{number}", f"Topic_{number // GROUPS_A_TOPIC}", "broker-a", ids, *figures)
-            for number, figures in enumerate(
-                (tuple(low), tuple(high), tuple(at), tuple(ms)) for low, high, at, ms in rows
+            Sample(
+                group=f"GID_group_{number}",
+                topic=f"Topic_{number // GROUPS_A_TOPIC}",
+                broker="broker-a",
+                queue_ids=ids,
+                min_offsets=tuple(low),
+                max_offsets=tuple(high),
+                committed_offsets=tuple(at),
+                # The first unconsumed message of each queue is known. A queue without a lag has none.
+                first_stored_at_ms=tuple(
+                    ms if end > to else None for end, to, ms in zip(high, at, stored, strict=True)
+                ),
+                is_served=True,
+                is_age_known=True,
             )
+            for number, (low, high, at, stored) in enumerate(zip(*(column.tolist() for column in columns), strict=True))
         ]
 
 

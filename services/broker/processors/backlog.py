@@ -41,15 +41,16 @@ FILTERED_BYTES_MAX = 64 << 20
 """Size of the records to which one request for heads may apply SQL filters, over all its queries."""
 FILTER_WORK_MAX = 256 << 20
 """Work of the SQL filters of one request for heads, about 0.1 s (ADR 0052)."""
+SLICE_WORK = 4 << 20
+"""Work of the SQL filters in one slice, about 1 ms."""
+SLICE_MS_MAX = 5
+"""The time after which a slice ends. Some expressions and values take ten times as long as their work says, and a busy
+machine takes longer for everything."""
 BODY_BYTES_MAX = 1 << 20
 
 # About 0.5 ms each: a row of units takes 0.5 µs, and a comparison of tags codes takes 0.1 µs a unit.
 _SLICE_UNITS = 1_024
 _SLICE_SCANNED = 4_096
-# About 1 ms.
-_SLICE_WORK = 4 << 20
-# Some expressions and values take ten times as long as their work says, and a busy machine takes longer for everything.
-_SLICE_MS_MAX = 5
 # An expression that is not cached takes up to 10 ms.
 _PARSE_WORK = 32 << 20
 # The cost of a head in examined units. The broker verifies the record of the head, which takes longer for a larger
@@ -194,7 +195,7 @@ class BacklogProcessor:
     def _search_slice(self, search: _HeadSearch) -> bool:
         """Process one slice. Return whether it was the last one."""
         cost, began_ms = 0, self._clock.monotonic_ms()
-        search.until_ms = began_ms + _SLICE_MS_MAX
+        search.until_ms = began_ms + SLICE_MS_MAX
         try:
             while len(search.heads) < len(search.queries) and cost < _SLICE_SCANNED:
                 cost += self._examine(search, search.queries[len(search.heads)], _SLICE_SCANNED - cost)
@@ -254,7 +255,7 @@ class BacklogProcessor:
             offset,
             wanted,
             units_max=search.left,
-            work_max=min(search.work_left, _SLICE_WORK * limit // _SLICE_SCANNED),
+            work_max=min(search.work_left, SLICE_WORK * limit // _SLICE_SCANNED),
             until_ms=search.until_ms,
         )
         # Both may need bytes that are not in memory. Then the slice is repeated, so nothing is changed before.
@@ -262,7 +263,7 @@ class BacklogProcessor:
         search.left -= found.scanned_to - max(offset, found.min_offset) + (found.unit is not None)
         search.bytes_left -= size_bytes
         search.work_left -= work
-        cost = work * _SLICE_SCANNED // _SLICE_WORK + 1
+        cost = work * _SLICE_SCANNED // SLICE_WORK + 1
         if found.unit is None and found.scanned_to < found.max_offset and search.may_filter:
             search.offset = found.scanned_to
             return cost

@@ -243,7 +243,7 @@ class TestSqlHeads:
         self, unit: BrokerUnit, monkeypatch: Any
     ) -> None:
         monkeypatch.setattr(backlog, "SCANNED_UNITS_MAX", 7)
-        monkeypatch.setattr(backlog, "_SLICE_WORK", 20_000)
+        monkeypatch.setattr(backlog, "SLICE_WORK", 20_000)
         await send_sizes(unit, *[1] * 10, 9)
         found, offset = [], 0
         for _ in range(2):
@@ -259,13 +259,13 @@ class TestSqlHeads:
         await send_sizes(unit, *[1] * 50)
         await heads(unit, {"sql": "size > 5"})  # The expression is parsed; that counts as work, too.
         monkeypatch.setattr(backlog, limit, value)
-        monkeypatch.setattr(backlog, "_SLICE_WORK", 10_000)
+        monkeypatch.setattr(backlog, "SLICE_WORK", 10_000)
         part, other = json.loads((await heads(unit, *[{"sql": "size > 5"}] * 2)).body_bytes)["heads"]
         assert 0 < part["scannedTo"] < 50, "it made progress, and left the rest"
         assert (other["scannedTo"], other["queueOffset"], other["error"]) == (0, None, None)
 
     async def test_other_requests_are_served_between_slices(self, unit: BrokerUnit, monkeypatch: Any) -> None:
-        monkeypatch.setattr(backlog, "_SLICE_WORK", 20_000)
+        monkeypatch.setattr(backlog, "SLICE_WORK", 20_000)
         await send_sizes(unit, *[1] * 100)
         asked = asyncio.ensure_future(heads(unit, {"sql": "size > 5"}))
         for _ in range(5):
