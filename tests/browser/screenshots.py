@@ -26,6 +26,9 @@ PAGES = {
     "group": "/groups/billing",
     "group-offsets": "/groups/billing?tab=offsets",
     "group-settings": "/groups/billing?tab=settings",
+    "reports": "/reports",
+    "report": "/reports/lag_report",
+    "report-runs": "/reports/lag_report?tab=runs",
 }
 WIDTHS = {1_280: 900, 320: 700}
 

@@ -25,6 +25,8 @@ const pages = [
   page("/groups", "GroupsPage", () => import("@/features/groups/groups-page")),
   page("/groups/$group", "GroupPage", () => import("@/features/groups/group-page")),
   page("/jobs", "JobsPage", () => import("@/features/jobs/jobs-page")),
+  page("/reports", "ReportsPage", () => import("@/features/reports/reports-page")),
+  page("/reports/$job", "ReportPage", () => import("@/features/reports/report-page")),
   page("/topics", "TopicsPage", () => import("@/features/topics/topics-page")),
   page("/topics/$topic", "TopicPage", () => import("@/features/topics/topic-page")),
 ];

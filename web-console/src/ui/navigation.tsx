@@ -1,4 +1,11 @@
-import { IconGauge, IconListCheck, IconStack2, IconUsersGroup, type Icon } from "@tabler/icons-react";
+import {
+  IconGauge,
+  IconListCheck,
+  IconReportAnalytics,
+  IconStack2,
+  IconUsersGroup,
+  type Icon,
+} from "@tabler/icons-react";
 import type { OperationName } from "@/api/operations";
 import { isAllowed, type Role } from "@/models/roles";
 import { useCaller, useOperations } from "./session";
@@ -18,6 +25,7 @@ const PAGES: NavItem[] = [
   { to: "/", feature: "overview", icon: IconGauge, needs: ["GET /v1/cluster"] },
   { to: "/topics", feature: "topics", icon: IconStack2, needs: ["GET /v1/topics"] },
   { to: "/groups", feature: "groups", icon: IconUsersGroup, needs: ["GET /v1/groups"] },
+  { to: "/reports", feature: "reports", icon: IconReportAnalytics, needs: ["GET /v1/reports"] },
   { to: "/jobs", feature: "jobs", icon: IconListCheck, needs: ["GET /v1/jobs"] },
 ];
 
