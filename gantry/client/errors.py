@@ -8,6 +8,7 @@ ClientError
 ├── BrokerUnavailableError no master of a broker set is known now
 ├── BrokerError            a broker (or name server) refused the request: code and remark
 │   ├── DrainedError           the broker takes no messages at the moment, because an operator has drained it
+│   ├── GroupDeletedError      the group was deleted while this client was a member of it
 │   └── NotServedError         it does not know the request: another release, or a broker that is not Gantry's
 ├── NoAnswerError          a request got no answer; `sent` says whether the peer may have seen it
 │   ├── RequestTimeoutError    no answer in time
@@ -204,6 +205,10 @@ class DrainedError(BrokerError):
     def disposition(self) -> Disposition:
         """Not stored. The same send may succeed on another broker, or here after the drain."""
         return _MOVED
+
+
+class GroupDeletedError(BrokerError):
+    """The group was deleted while this client was a member of it: the member ends."""
 
 
 class NotServedError(BrokerError):

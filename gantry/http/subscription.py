@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from gantry.http.errors import GantryError, Problem
+from gantry.http.errors import GantryError, GantryProblem, Problem
 from gantry.http.results import Message
 from gantry.http.streamframes import Assigned, AssignedQueue, Credit, ErrorFrame, Messages, State
 
@@ -74,7 +74,8 @@ class Subscription:
     """A subscription of a stream to a topic for a group.
 
     Iteration yields batches until the subscription ends. A batch counts as consumed when it is acknowledged.
-    Unacknowledged batches come again, also after a reconnect, so a message may come twice.
+    Unacknowledged batches come again, also after a reconnect, so a message may come twice. If the group is deleted, the
+    iteration ends with GantryProblem (404).
 
     Attributes:
         request: The subscribe request, sent again after a reconnect.
@@ -228,6 +229,9 @@ class Subscription:
             self._was_assigned.set()
         elif isinstance(frame, State):
             self.state = frame
+            if frame.reason == "unsubscribed" and frame.id is None:  # Its topic or group was deleted.
+                self._connection.forget(self)
+                self.end(GantryProblem(self.problems[-1]) if self.problems else None)
         else:
             self.problems.append(frame.problem)
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from gantry.http.errors import GantryProblem
 from gantry.http.results import Message
 from gantry.http.streamframes import Assigned, ErrorFrame, Messages, State
 from gantry.http.subscription import Batch, Connection, Subscription
@@ -81,6 +80,3 @@ class Tail(Subscription):
             return
         if frame.skipped is not None:
             self.skipped = self._skipped_before + frame.skipped
-        if frame.reason == "unsubscribed" and frame.id is None:
-            self._connection.forget(self)
-            self.end(GantryProblem(self.problems[-1]) if self.problems else None)

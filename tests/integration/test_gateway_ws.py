@@ -140,6 +140,28 @@ async def _is_empty(found: Awaitable[list[Any]]) -> bool:
     return not await found
 
 
+async def test_a_group_that_is_deleted_under_a_stream_stays_deleted(
+    stack: Stack, client: AsyncGantryClient, topic: str
+) -> None:
+    gone, kept, later = (f"{kind}_{topic}" for kind in ("GONE", "KEPT", "LATER"))
+    async with StreamClient.from_stack(stack.directory, client_name="test") as stream:
+        ended = await stream.subscribe(gone, topic, start="first")
+        going_on = await stream.subscribe(kept, topic, start="first")
+        bodies = await send(client, topic, 20)
+        assert {message.text for message in await receive(ended, 20)} == bodies
+        await client.delete_group(gone)
+        with pytest.raises(GantryProblem, match="was deleted") as caught:
+            await asyncio.wait_for(anext(ended), DEADLINE_S)
+        assert caught.value.status == 404
+        await stream.subscribe(later, topic, start="first")  # All brokers get a heart-beat of the stream.
+        with pytest.raises(GantryProblem, match=gone) as missing:
+            await client.get_group(gone)
+        assert missing.value.status == 404
+        assert {message.text for message in await receive(going_on, 20)} == bodies
+        again = await stream.subscribe(gone, topic, start="first")
+        assert {message.text for message in await receive(again, 20)} == bodies
+
+
 async def test_unacknowledged_messages_are_delivered_again(stack: Stack, client: AsyncGantryClient, topic: str) -> None:
     group = f"G_{topic}"
     bodies = await send(client, topic, 40)

@@ -35,12 +35,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from gantry.client.consumer.heldqueues import HeldQueues
+from gantry.client.consumer.membercommits import CommitPoint, MemberCommits
 from gantry.client.consumer.offsets import Offsets
 from gantry.client.consumer.queuelocks import MemberLocks
 from gantry.client.consumer.share import find_share
 from gantry.client.consumer.starts import Assignment, StartPosition, find_start
 from gantry.client.engine import ClientEngine
-from gantry.client.errors import ClientError, InvalidArgumentError, NoRouteError
+from gantry.client.errors import ClientError, GroupDeletedError, InvalidArgumentError, NoRouteError
 from gantry.client.runninginfo import member_info
 from gantry.model.errors import InvalidNameError
 from gantry.model.group import ConsumeFromWhere, ConsumeType, SubscriptionData
@@ -55,8 +56,6 @@ OnChange = Callable[[Sequence[Assignment], Sequence[MessageQueue]], Awaitable[No
 """Called with the queues that the member holds from now on, and the queues that it no longer holds."""
 OnReset = Callable[[MessageQueue, int], None]
 """Called with a held queue and the offset to go on at. From then on, nothing that was read before may be committed."""
-CommitPoint = Callable[[MessageQueue], int]
-"""Returns the offset of a held queue below which all messages are acknowledged or filtered out."""
 
 
 class GroupMember:
@@ -77,6 +76,7 @@ class GroupMember:
         start: StartPosition | None = None,
         is_orderly: bool = False,
         on_reset: OnReset | None = None,
+        on_deleted: Callable[[], None] | None = None,
     ) -> None:
         """Make a member.
 
@@ -91,6 +91,8 @@ class GroupMember:
             is_orderly: Whether the member locks its queues, so that no other orderly member has them.
             on_reset: Called when the group's offset in a held queue was reset; None: the member revokes such a queue
                 without a commit, and assigns it again.
+            on_deleted: Called when brokers say that the group was deleted; again every second until the member is
+                closed. A member never makes its group again.
 
         Raises:
             InvalidArgumentError: The group's name is not valid, there is no subscription, or a start by time has no
@@ -111,17 +113,19 @@ class GroupMember:
         self._offsets = Offsets(engine)
         self._subscriptions = {one.topic: one for one in subscriptions}
         self._on_change = on_change
-        self._commit_point = commit_point
         self._locks = MemberLocks(engine, group, client_id) if is_orderly else None
         self._changing = asyncio.Lock()  # The held queues change in one task at a time.
         self._on_reset = on_reset
+        self._on_deleted = on_deleted
         self._held = HeldQueues()
+        self._commits = MemberCommits(engine, self._offsets, group, self._held, commit_point)
         self._wake = asyncio.Event()
         # End the engine's calls, of changed members and of what this one is doing.
         self._stops: list[Callable[[], None]] = []
         self._started_at_ms = 0
         self._loops: list[asyncio.Task[None]] = []
         self._is_announced = False
+        self._is_deletion_known = False
 
     @property
     def held(self) -> frozenset[MessageQueue]:
@@ -157,8 +161,7 @@ class GroupMember:
             if not has_joined:
                 await self.close()
         self._loops.append(self._engine.tasks.spawn(self._rebalance_loop(is_balanced=is_balanced)))
-        if self._commit_point is not None:
-            self._loops.append(self._engine.tasks.spawn(self._commit_loop()))
+        self._loops.append(self._engine.tasks.spawn(self._commits.run()))
         if self._locks is not None:
             self._loops.append(self._engine.tasks.spawn(self._lock_loop(self._locks)))
 
@@ -170,7 +173,7 @@ class GroupMember:
         self._loops.clear()
         while self._stops:
             self._stops.pop()()
-        await self._commit_all(list(self._held))
+        await self._commits.commit_all(list(self._held))
         if self._locks is not None:
             await self._locks.unlock_all()
         self._held.clear()
@@ -185,11 +188,7 @@ class GroupMember:
             InvalidArgumentError: The queue is not held.
             BrokerUnavailableError, BrokerError, NoAnswerError: The offset was not written, or its state is unknown.
         """
-        if queue not in self._held:
-            raise InvalidArgumentError("queue", queue, "is not held by this member")
-        epoch = self._held.epoch(queue)
-        await self._offsets.commit_offset(self.group, queue, offset, epoch=epoch)
-        self._held.committed(queue, offset, epoch)
+        await self._commits.commit(queue, offset)
 
     def may_work(self, queue: MessageQueue) -> bool:
         """Return whether the member holds a queue, and if it consumes in order, whether its lock is still valid."""
@@ -278,12 +277,23 @@ class GroupMember:
             self._wake.clear()
             try:
                 is_balanced = await self._rebalance(is_first=False)
+                self._is_deletion_known = False
+            except GroupDeletedError as error:
+                is_balanced = False
+                self._group_deleted(error)
             except ClientError as error:
                 is_balanced = False
                 log.warning("not balanced", group=self.group, client_id=self.client_id, error=str(error))
             except Exception:  # boundary: an error of the owner's on_change must not end the membership.
                 is_balanced = False
                 log.exception("a change of queues failed", group=self.group, client_id=self.client_id)
+
+    def _group_deleted(self, error: GroupDeletedError) -> None:
+        if not self._is_deletion_known:
+            self._is_deletion_known = True
+            log.warning("group deleted", group=self.group, client_id=self.client_id, error=str(error))
+        if self._on_deleted is not None:
+            self._on_deleted()
 
     async def _rebalance(self, *, is_first: bool) -> bool:
         """Compute the share and take it. If a part of it can't be taken, take the rest, then raise the error.
@@ -338,7 +348,7 @@ class GroupMember:
         return valid
 
     async def _take(self, assigned: Sequence[Assignment], revoked: Sequence[MessageQueue]) -> None:
-        await self._commit_all(revoked)
+        await self._commits.commit_all(revoked)
         for one in assigned:
             self._held.add(one.queue, one.committed_offset, one.epoch)
         is_accepted = False
@@ -357,7 +367,7 @@ class GroupMember:
         new = [
             one for one in assigned if one.committed_offset is None and self._held.committed_offset(one.queue) is None
         ]
-        await asyncio.gather(*(self._try_commit(one.queue, one.next_offset) for one in new))
+        await asyncio.gather(*(self._commits.try_commit(one.queue, one.next_offset) for one in new))
 
     async def _lock_loop(self, locks: MemberLocks) -> None:
         while True:
@@ -376,25 +386,3 @@ class GroupMember:
                 except Exception:  # boundary: an error of the owner's on_change must not end the membership.
                     log.exception("a change of queues failed", group=self.group, client_id=self.client_id)
             self._wake.set()
-
-    async def _commit_loop(self) -> None:
-        while True:
-            await asyncio.sleep(self._engine.settings.offset_commit_interval_ms / 1000)
-            await self._commit_all(list(self._held))
-
-    async def _commit_all(self, queues: Sequence[MessageQueue]) -> None:
-        if self._commit_point is not None:
-            points = [(queue, self._commit_point(queue)) for queue in queues]
-            # All commits run at once: a broker that hangs must not delay the commits on the others.
-            changed = [(queue, offset) for queue, offset in points if offset != self._held.committed_offset(queue)]
-            await asyncio.gather(*(self._try_commit(queue, offset) for queue, offset in changed))
-
-    async def _try_commit(self, queue: MessageQueue, offset: int) -> None:
-        epoch = self._held.epoch(queue)
-        try:
-            await self._offsets.commit_offset(self.group, queue, offset, epoch=epoch)
-        except ClientError as error:
-            # The next interval tries again. Uncommitted messages are delivered again, not lost.
-            log.warning("offset not committed", group=self.group, queue=str(queue), offset=offset, error=str(error))
-        else:
-            self._held.committed(queue, offset, epoch)

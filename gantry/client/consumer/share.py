@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from gantry.client.answers import read_body
 from gantry.client.engine import ClientEngine
-from gantry.client.errors import BrokerError, ClientError
+from gantry.client.errors import BrokerError, ClientError, GroupDeletedError
 from gantry.model.allocate import allocate_averagely
 from gantry.model.message import MessageQueue
 from gantry.remoting.bodies import ConsumerIdList
-from gantry.remoting.codes import RequestCode
+from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.headers.client import GetConsumerListHeader
 
 
@@ -17,6 +17,7 @@ async def find_share(engine: ClientEngine, group: str, client_id: str, topic: st
 
     Raises:
         NoRouteError: The topic does not exist.
+        GroupDeletedError: The group was deleted while this engine was a member of it.
         ClientError: No broker answers who the members are.
     """
     queues = await engine.subscribe_queues(topic)
@@ -24,6 +25,8 @@ async def find_share(engine: ClientEngine, group: str, client_id: str, topic: st
         return ()
     try:
         client_ids = await _client_ids(engine, group, queues)
+    except GroupDeletedError:
+        raise
     except BrokerError:
         client_ids = ()  # A broker that knows no member of the group refuses the request.
     if client_id not in client_ids:
@@ -36,6 +39,7 @@ async def find_share(engine: ClientEngine, group: str, client_id: str, topic: st
 async def _client_ids(engine: ClientEngine, group: str, queues: Sequence[MessageQueue]) -> Sequence[str]:
     """Return the ids from the first broker that answers, asked in an order that is the same for all members."""
     failure: ClientError | None = None
+    deletion: GroupDeletedError | None = None
     for broker_name in sorted({queue.broker_name for queue in queues}):
         try:
             address = engine.read_address(broker_name)
@@ -46,7 +50,11 @@ async def _client_ids(engine: ClientEngine, group: str, queues: Sequence[Message
                 timeout_ms=engine.settings.namesrv_timeout_ms,
             )
             return read_body(ConsumerIdList.decode, response, address).consumer_id_list
+        except BrokerError as error:
+            failure = error
+            if error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                deletion = GroupDeletedError(error.code, error.remark, error.address)
         except ClientError as error:
             failure = error
     assert failure is not None, "there is at least one queue"
-    raise failure
+    raise deletion or failure

@@ -81,6 +81,7 @@ class StreamConnection:
 
     close_code: int | None = None
     _close_reason = ""
+    _is_over = False
 
     def __init__(
         self,
@@ -129,6 +130,7 @@ class StreamConnection:
             self._tasks,
             apply=self._apply,
             puller_of=self._puller_of,
+            end_if_deleted=self._memberships.end_if_deleted,
             waiting=waiting,
             turn=turn,
             key_id=key_id,
@@ -151,7 +153,6 @@ class StreamConnection:
             is_text=is_text,
         )
         self._reader: asyncio.Task[None] | None = None
-        self._is_over = False
 
     async def run(self) -> None:
         """Serve the stream until either side ends it."""

@@ -51,6 +51,10 @@ class GroupConsumers:
         """Return what notes the deliveries of a new subscription; None if tracing is off."""
         return None if self._tracer is None else DeliveryTrace(self._tracer, group)
 
+    async def exists(self, group: str) -> bool:
+        """Return whether a broker that answers has the group. Raises ClientError, ProblemError: none answers."""
+        return await self._timeout_of(group) is not None
+
     async def join(
         self,
         client_id: str,
@@ -64,6 +68,7 @@ class GroupConsumers:
         failures_max: int | None,
         on_change: OnChange,
         on_reset: OnReset,
+        on_deleted: Callable[[], None],
     ) -> "GroupMembership":
         """Join a group as a consumer instance; return after `on_change` got the first assignment.
 
@@ -98,6 +103,7 @@ class GroupConsumers:
             start=StartPosition(start, start_at_ms),
             is_orderly=is_orderly,
             on_reset=on_reset,
+            on_deleted=on_deleted,
         )
         async with self._explained(data.topic):
             await member.start()

@@ -18,7 +18,7 @@ from gantry.model.names import retry_topic
 from gantry.runtime.rng import Rng
 from gantry.runtime.tasks import TaskSet
 from gantry.runtime.telemetry import logger
-from services.gateway.errors import ProblemError, problem_of
+from services.gateway.errors import UNKNOWN_GROUP, ProblemError, problem_of
 from services.gateway.ws.committing import Commit, CommitTasks, drain
 from services.gateway.ws.effects import Effect, Join, JoinRetries, Leave
 from services.gateway.ws.feed import Feed
@@ -79,6 +79,7 @@ class MembershipTasks:
         self._rng = rng
         self._changes = asyncio.Lock()  # The lock keeps the frames of joins and leaves in order.
         self._retry_changes = asyncio.Lock()
+        self._ending = asyncio.Lock()  # The pulls of all queues fail together; one of them asks the brokers.
         self._joined: dict[tuple[str, str], asyncio.Event] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self._pulling: Pulling | None = None
@@ -155,6 +156,7 @@ class MembershipTasks:
                     failures_max=subscription.failures_max,
                     on_change=changed,
                     on_reset=functools.partial(self._reset, subscription),
+                    on_deleted=functools.partial(self._deleted, subscription),
                 )
             except _FAILURES as error:
                 self._apply(session.join_failed(subscription, join.frame_id, problem_of(error)))
@@ -205,6 +207,7 @@ class MembershipTasks:
             failures_max=subscription.failures_max,
             on_change=changed,
             on_reset=functools.partial(self._reset, subscription),
+            on_deleted=functools.partial(self._deleted, subscription),
         )
 
     def _reset(self, subscription: Subscription, queue: MessageQueue, offset: int) -> None:
@@ -212,6 +215,28 @@ class MembershipTasks:
         feed = subscription.feeds.get(queue)
         if feed is not None and self._pulling is not None:
             self._apply(self._session.moved(subscription, feed, offset))
+
+    def _deleted(self, subscription: Subscription) -> None:
+        self._tasks.spawn(self.end_if_deleted(subscription))
+
+    async def end_if_deleted(self, subscription: Subscription) -> bool:
+        """End a subscription if no broker has its group any more; return whether the subscription has ended.
+
+        A broker refuses requests of a group also if it is the only one without the group, for example a new one.
+        """
+        async with self._ending:
+            if not self._is_wanted(subscription):
+                return True
+            try:
+                if await self._consumers.exists(subscription.group):
+                    return False
+            except _FAILURES:
+                return False  # The pulls go on, and ask again.
+            if not self._is_wanted(subscription):
+                return True
+            detail = f"group: {subscription.group!r} was deleted; this subscription has ended"
+            self._apply(self._session.expelled(subscription, ProblemError(UNKNOWN_GROUP, detail, field="/group")))
+            return True
 
     async def _leave(self, leave: Leave) -> None:
         async with self._changes:

@@ -132,6 +132,10 @@ class Consumers(Protocol):
         """Return what notes the deliveries of a new subscription; None if tracing is off."""
         ...
 
+    async def exists(self, group: str) -> bool:
+        """Return whether a broker that answers has the group. Raises ClientError, ProblemError: none answers."""
+        ...
+
     async def join(
         self,
         client_id: str,
@@ -145,11 +149,13 @@ class Consumers(Protocol):
         failures_max: int | None,
         on_change: OnChange,
         on_reset: OnReset,
+        on_deleted: Callable[[], None],
     ) -> Membership:
         """Join a group as a consumer instance; `on_change` is called at once, and at every later change.
 
         An orderly instance gets only queues that no other orderly instance has. `failures_max` is the number of retries
-        of a message that is sent back; None for that of the group.
+        of a message that is sent back; None for that of the group. `on_deleted` is called, perhaps several times, when a
+        broker says that the group was deleted.
 
         Raises:
             ClientError, ProblemError: The topic does not exist, or the group does not and `may_make` is False, or no

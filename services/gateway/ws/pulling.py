@@ -9,8 +9,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
-from gantry.client.errors import ClientError
+from gantry.client.errors import BrokerError, ClientError
 from gantry.model.message import MessageQueue
+from gantry.remoting.codes import ResponseCode
 from gantry.runtime.clock import Clock
 from gantry.runtime.rng import Rng
 from gantry.runtime.tasks import TaskSet
@@ -46,6 +47,7 @@ class PullTasks:
         *,
         apply: Callable[[Iterable[Effect]], None],
         puller_of: Callable[[Subscription, str], Awaitable[Puller]],
+        end_if_deleted: Callable[[Subscription], Awaitable[bool]],
         waiting: Quota,
         turn: Turn,
         key_id: str,
@@ -56,6 +58,7 @@ class PullTasks:
         self._tasks = tasks
         self._apply = apply
         self._puller_of = puller_of
+        self._end_if_deleted = end_if_deleted
         self._waiting = waiting
         self._turn = turn
         self._key_id = key_id
@@ -111,6 +114,8 @@ class PullTasks:
             try:
                 found = await self._pull(puller, feed, order, waits=waits)
             except ClientError as error:
+                if _is_group_missing(error) and await self._end_if_deleted(subscription):
+                    return
                 if failures == 0:
                     log.info("pull failed", session=session.name, queue=str(feed.queue), error=str(error))
                 self._apply(session.pull_failed(subscription, feed, problem_of(error)))
@@ -169,3 +174,7 @@ class PullTasks:
             now_ms=self._clock.monotonic_ms(),
         )
         self._apply(effects)
+
+
+def _is_group_missing(error: ClientError) -> bool:
+    return isinstance(error, BrokerError) and error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST

@@ -179,11 +179,11 @@ class Session:
         return [] if self.is_closed else [error, *heirs]
 
     def expelled(self, subscription: Subscription, problem: ProblemError) -> list[Effect]:
-        """End a subscription that can't go on, because its topic is gone."""
+        """End a subscription that can't go on, because its topic or group is gone. There is nothing to commit."""
         if self.is_closed or subscription.name not in self.subscriptions:
             return []
         error = self._answers.error(problem, subscription=subscription.name)
-        return [error, *self._remove(subscription, UNSET)]
+        return [error, *self._remove(subscription, UNSET, commits=False)]
 
     def assigned(
         self, subscription: Subscription, added: Iterable[tuple[MessageQueue, int]], removed: Iterable[MessageQueue]
@@ -345,14 +345,14 @@ class Session:
     def _unsubscribe(self, frame: frames.Unsubscribe) -> list[Effect]:
         return self._remove(self._find(frame.subscription), frame.id)
 
-    def _remove(self, subscription: Subscription, frame_id: FrameId) -> list[Effect]:
-        commits = [(feed.queue, offset) for feed, offset in subscription.commits()]
+    def _remove(self, subscription: Subscription, frame_id: FrameId, *, commits: bool = True) -> list[Effect]:
+        offsets = [(feed.queue, offset) for feed, offset in subscription.commits()] if commits else []
         for queue in list(subscription.feeds):
             subscription.drop_feed(queue)
         del self.subscriptions[subscription.name]
         self._pushed += subscription.take_sent()
         heirs = assign_retries(self.subscriptions.values(), subscription.group)
-        return [self._answers.state(subscription, "unsubscribed", frame_id), Leave(subscription, commits), *heirs]
+        return [self._answers.state(subscription, "unsubscribed", frame_id), Leave(subscription, offsets), *heirs]
 
     def _next_token(self) -> str:
         self._feed_number += 1

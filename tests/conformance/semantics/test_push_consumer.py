@@ -360,3 +360,32 @@ async def test_a_second_consumer_with_the_same_client_id_is_refused_and_does_not
         await asyncio.sleep(1)
         assert seen == ["m"]
         assert MessageQueue("T", "broker-a", 0) in first.held
+
+
+async def test_a_deleted_group_stays_deleted_under_its_consumer_until_somebody_makes_it_again(
+    unit: BrokerUnit, engine: ClientEngine, send: Send
+) -> None:
+    seen: list[bytes] = []
+
+    async def listen(message: StoredMessage) -> None:
+        seen.append(message.body)
+
+    async with push(engine, listen):
+        await send("first")
+        await asyncio.sleep(2 * TICK_MS / 1000)
+        assert seen == [b"first"]
+        ext = {"groupName": "g", "cleanOffset": "true"}
+        assert (await unit.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, ext=ext)).code == ResponseCode.SUCCESS
+        await send("while it is deleted")
+        await asyncio.sleep(90)
+        tables = unit.broker.tables
+        assert (tables.groups.find("g"), tables.consumers.find("g"), tables.topics.find("%RETRY%g")) == (
+            None,
+            None,
+            None,
+        )
+        assert tables.offsets.topics_of("g") == []
+        body = b'{"groupName":"g"}'
+        assert (await unit.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)).code == 0
+        await asyncio.sleep(60)
+        assert b"while it is deleted" in seen

@@ -6,10 +6,11 @@ from typing import Any
 
 import msgspec
 
-from gantry.client.errors import ClientError, ConnectionFailedError, RequestTimeoutError
+from gantry.client.errors import BrokerError, ClientError, ConnectionFailedError, RequestTimeoutError
 from gantry.model.group import ConsumeFromWhere
 from gantry.model.message import MessageQueue
 from gantry.model.names import is_retry_topic
+from gantry.remoting.codes import ResponseCode
 from gantry.runtime.rng import Rng
 from services.gateway.asgi.call import CONNECTION
 from services.gateway.auth.keyring import KeyRecord, KeyRing, digest_of
@@ -44,8 +45,13 @@ class FakeMembership:
 
     consume_timeout_ms = 60_000
 
-    def __init__(self, on_change: OnChange, on_reset: OnReset, messages: int) -> None:
+    def __init__(
+        self, on_change: OnChange, on_reset: OnReset, messages: int, on_deleted: Callable[[], None], *, group: str
+    ) -> None:
         self.on_change = on_change
+        self.on_deleted = on_deleted
+        self.group = group
+        self.is_refused = False
         self.on_reset = on_reset
         self.messages = messages
         self.commits: list[tuple[int, int]] = []
@@ -61,6 +67,8 @@ class FakeMembership:
     async def pull(self, queue: MessageQueue, offset: int, *, messages_max: int, bytes_max: int, waits: bool) -> Pulled:
         self.pulls += 1
         await asyncio.sleep(0.001)
+        if self.is_refused:
+            raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "was deleted", "broker-a")
         if self.failures:
             self.failures -= 1
             raise ConnectionFailedError("broker-a", "refused", sent=False)
@@ -106,17 +114,32 @@ class FakeConsumers:
         self.queues = queues
         self.members: list[FakeMembership] = []
         self.retries: list[FakeMembership] = []
+        self.deleted: set[str] = set()
+        self.asked = 0
 
     def trace(self, group: str) -> None:
         return None
 
+    async def exists(self, group: str) -> bool:
+        self.asked += 1
+        await asyncio.sleep(0.001)
+        return group not in self.deleted
+
     async def join(
-        self, client_id: str, group: str, data: Any, *, on_change: OnChange, on_reset: OnReset, **_: Any
+        self,
+        client_id: str,
+        group: str,
+        data: Any,
+        *,
+        on_change: OnChange,
+        on_reset: OnReset,
+        on_deleted: Callable[[], None],
+        **_: Any,
     ) -> FakeMembership:
         await asyncio.sleep(0.01)
         if data.topic == "NONE":
             raise ProblemError(UNKNOWN_TOPIC, "topic: 'NONE' does not exist")
-        member = FakeMembership(on_change, on_reset, self.messages)
+        member = FakeMembership(on_change, on_reset, self.messages, on_deleted, group=group)
         if is_retry_topic(data.topic):
             self.retries.append(member)
             await on_change([], [])
