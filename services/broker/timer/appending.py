@@ -8,6 +8,7 @@ Concurrency: the loop's thread.
 """
 
 import asyncio
+from typing import Final
 
 from gantry.model.message import StoredMessage
 from gantry.model.propertyname import PropertyName
@@ -25,6 +26,8 @@ from services.broker.timer.repeats import Repeats
 
 log = logger("broker.timer")
 
+NEVER_ENQUEUED: Final = 2**63 - 1
+"""The enqueue time of a message whose time had passed when it was read from the timer's queue."""
 RETRY_S = 0.5
 STOP_WAIT_S = 2.0
 """The time for which a stop waits for appended messages to be durable; the next start repeats the others."""

@@ -28,6 +28,7 @@ from gantry.model.javahash import java_hash
 from gantry.model.message import StoredMessage
 from gantry.model.names import TIMER_TOPIC
 from gantry.model.propertyname import PropertyName
+from gantry.model.timerdeletion import deletes, is_deletion, key_of
 from gantry.runtime.clock import Clock
 from gantry.runtime.errors import describe_os_error
 from gantry.runtime.telemetry import logger
@@ -37,9 +38,8 @@ from services.broker.registry.persistence import RunInThread
 from services.broker.store.errors import StoreReadError
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import GetResult
-from services.broker.timer.appending import RETRY_S, Appender
+from services.broker.timer.appending import NEVER_ENQUEUED, RETRY_S, Appender
 from services.broker.timer.counts import TopicCounts
-from services.broker.timer.delivery import NEVER_ENQUEUED, deletes, is_deletion, key_of
 from services.broker.timer.recalls import Deletions, Recalls
 from services.broker.timer.recovery import due_ms, timer_message
 from services.broker.timer.request import next_stop_ms

@@ -12,12 +12,12 @@ from gantry.model.javahash import java_hash
 from gantry.model.message import StoredMessage
 from gantry.model.propertyname import PropertyName
 from gantry.model.recallhandle import RecallHandle, encode_recall_handle
+from gantry.model.timerdeletion import key_of
 from gantry.remoting.bodies.timer import WaitingMessage, WaitingMessages
 from gantry.runtime.clock import Clock
 from gantry.storeformat.timerfiles import NO_UNIT, SECOND_MS, TimerUnit
 from services.broker.coldreader import ColdReader
 from services.broker.store.messagestore import MessageStore
-from services.broker.timer.delivery import key_of
 from services.broker.timer.recovery import due_ms, timer_message
 from services.broker.timer.waiting import Waiting
 from services.broker.turns import Turns

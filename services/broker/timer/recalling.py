@@ -24,7 +24,7 @@ from gantry.model.message import StoredMessage
 from gantry.model.names import TIMER_TOPIC
 from gantry.model.propertyname import PropertyName
 from gantry.model.recallhandle import RecallHandle, decode_recall_handle
-from gantry.model.sysflag import TRANSACTION_MASK
+from gantry.model.timerdeletion import deletes, deletion_key, deletion_order, first_offset
 from gantry.remoting.aio.channel import Channel
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
@@ -52,7 +52,7 @@ from services.broker.settings import BrokerSettings, LiveSettings
 from services.broker.store.errors import StoreReadError
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import PutResult, PutStatus
-from services.broker.timer.delivery import deletes, deletion_key, deletion_order, first_offset
+from services.broker.timer.delivery import copied
 from services.broker.timer.recalls import Recalls
 from services.broker.timer.recovery import due_ms, timer_message
 from services.broker.timer.request import drop_requests, waiting_second_ms
@@ -359,14 +359,4 @@ def _moved(message: StoredMessage, deliver_at_ms: int, second: int) -> NewMessag
     properties.pop(PropertyName.CRC32, None)
     properties[PropertyName.TIMER_DELIVER_MS] = str(deliver_at_ms)
     properties[PropertyName.REPLACES_SECOND] = str(second)
-    return NewMessage(
-        topic,
-        queue_id,
-        message.body,
-        properties,
-        born_at_ms=message.born_at_ms,
-        born_host=pack_host(message.born_host),
-        flag=message.flag,
-        sys_flag=message.sys_flag & ~TRANSACTION_MASK,
-        reconsume_times=message.reconsume_times,
-    )
+    return copied(message, topic, queue_id, properties)

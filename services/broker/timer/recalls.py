@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from gantry.model.message import StoredMessage
 from gantry.model.propertyname import PropertyName
-from services.broker.timer.delivery import deletes, deletion_order, key_of
+from gantry.model.timerdeletion import deletes, deletion_order, key_of
 
 RECALLS_MAX: Final = 10_000
 """Limit of recalls in the table, about 3 MiB. Those that the wheel knows make room."""

@@ -13,6 +13,7 @@ from gantry.model.names import (
     TRANS_HALF_TOPIC,
 )
 from gantry.model.propertyname import PropertyName
+from gantry.model.timerdeletion import deletes, deletion_order, key_of
 from gantry.model.tracedata import HALF_MESSAGE, RESULTS, EndTransaction, Pub, Recall, SubAfter, SubBefore
 from gantry.runtime.digits import parse_digits
 from services.gateway.schemas.times import format_time
@@ -84,14 +85,19 @@ def wait_of(copy: Copy) -> str:
 
 
 def is_recalled(copy: Copy, waiting: Sequence[Copy]) -> bool:
-    """Return whether a waiting record was recalled in time: a recall names the broker and the second."""
-    if copy.record.topic != TIMER_TOPIC:
+    """Return whether a waiting record was recalled in time, as its broker decides (ADR 0048).
+
+    A recall names topic, key and second, and hits what the same broker had stored before it.
+    """
+    record = copy.record
+    if record.topic != TIMER_TOPIC or PropertyName.REAL_TOPIC not in record.properties:
         return False
-    second = copy.record.properties.get(PropertyName.TIMER_OUT_MS)
-    return any(
-        is_deletion(other)
-        and other.broker == copy.broker
-        and other.record.properties.get(PropertyName.TIMER_OUT_MS) == second
+    due_ms, key = due_at_ms(copy), key_of(record)
+    return due_ms is not None and any(
+        other.broker == copy.broker
+        and other.record.properties.get(PropertyName.TIMER_DEL_UNIQKEY) == key
+        and (due_at_ms(other) or 0) // _SECOND_MS == due_ms // _SECOND_MS
+        and deletes(deletion_order(other.record), record)
         for other in waiting
     )
 

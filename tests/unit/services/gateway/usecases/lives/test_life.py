@@ -23,11 +23,11 @@ RETRY = MessageQueue("%RETRY%g", "a", 0)
 def copy(
     topic: str = "T", at_ms: int = 1_000, offset: int = 7, *, tries: int = 0, broker: str = "a", **more: Any
 ) -> Copy:
-    """Return a record of message M; other arguments are its properties, and `flags`, `prepared`."""
-    flags, prepared = more.pop("flags", 0), more.pop("prepared", 0)
+    """Return a record of message M; other arguments are its properties, and `flags`, `prepared`, `place` in the log."""
+    flags, prepared, place = more.pop("flags", 0), more.pop("prepared", 0), more.pop("place", at_ms)
     properties = {"UNIQ_KEY": "M", **more}
     record = StoredMessage(
-        topic, 0, offset, at_ms, 100, 0, 0, flags, 900, CLIENT, at_ms, HOST, tries, prepared, b"", properties, 1,
+        topic, 0, offset, place, 100, 0, 0, flags, 900, CLIENT, at_ms, HOST, tries, prepared, b"", properties, 1,
         CrcState.OK,
     )  # fmt: skip
     return Copy(record, broker)
@@ -161,13 +161,41 @@ def test_a_delayed_message_is_pending_until_its_time():
 
 def test_a_recalled_message_is_for_no_group():
     timed = copy(TIMER_TOPIC, REAL_TOPIC="T", TIMER_OUT_MS="60000")
-    recall = copy(TIMER_TOPIC, 2_000, REAL_TOPIC="T", TIMER_OUT_MS="60000", TIMER_DEL_UNIQKEY="T+M")
+    recalled = {"REAL_TOPIC": "T", "TIMER_OUT_MS": "60000", "TIMER_DEL_UNIQKEY": "T+M"}
+    recall = copy(TIMER_TOPIC, 2_000, **recalled)
     life = tell(facts(waiting=[timed, recall], groups=[group()]))
     assert (kinds(life), life.groups) == (["scheduled", "recalled"], [])
     # A rescheduled message waits for another second.
     later = copy(TIMER_TOPIC, 1_900, REAL_TOPIC="T", TIMER_OUT_MS="80000")
     life = tell(facts(waiting=[timed, recall, later], groups=[group()]))
     assert (kinds(life), state(life)) == (["scheduled", "scheduled", "recalled"], "pending")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"TIMER_DEL_UNIQKEY": "OTHER+M"},
+        {"TIMER_DEL_UNIQKEY": "T+N"},
+        {"TIMER_OUT_MS": "61000"},
+        {"broker": "b"},
+        {"place": 800},
+        {"TIMER_ROLL_TIMES": "1", "TIMER_FIRST_OFFSET": "800"},
+    ],
+    ids=["topic", "key", "second", "broker", "sent after it", "sent after its first record"],
+)
+def test_a_recall_of_something_else_is_none(other: dict[str, Any]):
+    timed = copy(TIMER_TOPIC, REAL_TOPIC="T", TIMER_OUT_MS="60000")
+    recall = {"REAL_TOPIC": "T", "TIMER_OUT_MS": "60000", "TIMER_DEL_UNIQKEY": "T+M"}
+    assert tell(facts(waiting=[timed, copy(TIMER_TOPIC, 2_000, **recall)], groups=[group()])).groups == []
+    life = tell(facts(waiting=[timed, copy(TIMER_TOPIC, 2_000, **{**recall, **other})], groups=[group()]))
+    assert state(life) == "pending"
+
+
+def test_a_message_that_waits_in_parts_is_recalled_by_its_first_record():
+    properties = {"REAL_TOPIC": "T", "TIMER_OUT_MS": "60000"}
+    part = copy(TIMER_TOPIC, 3_000, TIMER_ROLL_TIMES="1", TIMER_FIRST_OFFSET="1000", **properties)
+    recall = copy(TIMER_TOPIC, 2_000, TIMER_DEL_UNIQKEY="T+M", **properties)
+    assert tell(facts(waiting=[part, recall], groups=[group()])).groups == []
 
 
 HALF = copy(TRANS_HALF_TOPIC, REAL_TOPIC="T", PGROUP="pg")
