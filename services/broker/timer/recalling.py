@@ -2,7 +2,8 @@
 
 A recall stores a deletion that waits for the same second as the message, and suppresses it when the second fires. It is
 accepted until the second begins to fire. The reply says what has become of the message: `gantryOutcome` is "recalled",
-"gone" (delivered or recalled before, or about to be delivered), or "unknown" (the deletion may not be on the disk).
+"gone" (delivered or recalled before, or about to be delivered), or "unknown" (the deletion may not be on the disk, or the
+store has no index that says whether the message waits).
 
 Request 900011 stores the message with another time and the deletion in one step: no other request comes in between, so
 of two requests for one message only the first one stores anything.
@@ -68,6 +69,7 @@ _SLICE_ENTRIES = 500
 _SLICE_BYTES = 512 * 1024
 _TIMER_PREFIX = "TIMER_"
 _READ_WAIT_S: Final = 1.0
+_NEEDS_INDEX: Final = "needs the index of the store (messageIndexEnable=true)"
 
 
 class _Found:
@@ -76,10 +78,12 @@ class _Found:
     Attributes:
         message: The newest record of the message itself for the second, or None. If the message was sent again for this
             second, it is a record of the last one.
+        is_indexed: Whether the store has an index. Without one, nothing is found, although the message may wait.
         recalled_at: The seconds for which deletions of the message exist, with the order of the last one.
     """
 
     def __init__(self) -> None:
+        self.is_indexed = True
         self.message: StoredMessage | None = None
         self.recalled_at: dict[int, int] = {}
 
@@ -147,7 +151,8 @@ class Recalling:
         outcome = Outcome.DURABLE if end <= self._store.confirm_offset else await self._waiters.outcome(end)
         if outcome is Outcome.DURABLE and self._windows.find(handle.topic) is not None:
             await self._waiting.reads.wait(queued, _READ_WAIT_S)  # Then the key is free.
-        return self._answer(request, handle, GONE if is_gone or found.message is None else RECALLED, outcome)
+        done = GONE if is_gone or found.message is None else RECALLED
+        return self._answer(request, handle, done if found.is_indexed else UNKNOWN, outcome)
 
     async def reschedule(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """900011: give a message another time."""
@@ -160,6 +165,8 @@ class Recalling:
         found = await self._find(channel, handle, second)
         if self._is_late(second):
             raise self._late()
+        if not found.is_indexed:
+            raise self._refusal(ResponseCode.NO_PERMISSION, f"a new time {_NEEDS_INDEX}")
         if found.message is None or self._is_recalled(found, handle, second):
             raise self._gone("the message does not wait any more")
         new = _moved(found.message, header.deliver_at, second)
@@ -231,6 +238,7 @@ class Recalling:
             search = self._store.search(TIMER_TOPIC, handle.unique_key, FOUND_MAX, 0, 2**63 - 1)
             while search is not None and not search.is_done:
                 await self._cold.run(channel, partial(self._spend, search.step, _SLICE_ENTRIES), turns=self._turns)
+            found.is_indexed = search is not None
             offsets = [] if search is None else list(search.found)
             while offsets:
                 read = partial(self._store.records, offsets, _SLICE_BYTES)
@@ -299,7 +307,8 @@ class Recalling:
             gantry_outcome=done if outcome is Outcome.DURABLE else UNKNOWN,
             recall_handle=recall_handle,
         )
-        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, answer)
+        remark = f"recalled if it still waits; whether it does {_NEEDS_INDEX}" if done is UNKNOWN else None
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, answer, remark=remark)
 
     def _refusal(
         self, code: ResponseCode, reason: str, *, prefix: str = "recall failed, ", outcome: str | None = None

@@ -292,6 +292,32 @@ async def test_a_new_time_that_comes_too_late_stores_nothing() -> None:
         assert unit.store.max_physical_offset == before
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_recall_without_an_index_holds_and_does_not_say_that_the_message_is_gone(*, restarts: bool) -> None:
+    async with BrokerUnit(message_index_enable=False) as unit:
+        files: MemFileSystem = unit.files
+        await unit.make_topic("T")
+        sent = await unit.send("T", b"m", properties=at(unit, 20_000))
+        handle = sent.ext_fields["recallHandle"]
+        if not restarts:
+            await assert_recalled_without_index(unit, handle)
+    if restarts:
+        async with BrokerUnit(files=files, message_index_enable=False) as unit:
+            await assert_recalled_without_index(unit, handle)
+
+
+async def assert_recalled_without_index(unit: BrokerUnit, handle: str) -> None:
+    new_time = RescheduleMessageHeader(topic="T", recall_handle=handle, deliver_at=unit.clock.now_ms() + 30_000)
+    refused = await unit.ask(RequestCode.GANTRY_RESCHEDULE_MESSAGE, new_time)
+    assert refused.code == ResponseCode.NO_PERMISSION
+    assert "messageIndexEnable" in (refused.remark or "")
+    answer = await unit.ask(RequestCode.RECALL_MESSAGE, RecallMessageHeader(topic="T", recall_handle=handle))
+    assert (answer.code, answer.ext_fields["gantryOutcome"]) == (ResponseCode.SUCCESS, "unknown")
+    assert "messageIndexEnable" in (answer.remark or "")
+    await asyncio.sleep(60)
+    assert unit.store.max_offset("T", 0) == 0
+
+
 async def test_a_message_does_not_go_back_to_a_second_from_which_it_was_recalled() -> None:
     async with BrokerUnit() as unit:
         await unit.make_topic("T")

@@ -184,6 +184,8 @@ class ScheduledMessages:
             raise
         outcome = response.ext_fields.get("gantryOutcome")
         if outcome == UNKNOWN:
+            if response.remark:
+                problem.detail += f" The broker says: {response.remark[:200]}"
             raise problem
         if response.code == ResponseCode.SUCCESS or outcome == GONE:
             return response, GONE if outcome == GONE else RECALLED
