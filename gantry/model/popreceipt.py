@@ -38,6 +38,22 @@ _RECEIPT = re.compile(rf"{_NUMBER} {_NUMBER} {_NUMBER} {_NUMBER} ([012]) (\S+) {
 _COUNT_KEY = re.compile(r"qo(\d+)%(\d+)", re.ASCII)
 
 
+class PopPart(NamedTuple):
+    """The content that the receipts of the messages share which one pop took from one queue (PopReceipt has the fields)."""
+
+    start_offset: int
+    popped_at_ms: int
+    invisible_ms: int
+    revive_queue_id: int
+    retry: str
+    broker_name: str
+    queue_id: int
+
+    def at(self, queue_offset: int) -> "PopReceipt":
+        """Return the receipt of the message at a queue offset."""
+        return PopReceipt(*self, queue_offset)
+
+
 class PopReceipt(NamedTuple):
     """The content of a receipt.
 
@@ -65,6 +81,11 @@ class PopReceipt(NamedTuple):
     def expires_at_ms(self) -> int:
         """The time (ms of the broker's clock) from which on the broker may give the message to another client."""
         return self.popped_at_ms + self.invisible_ms
+
+    @property
+    def part(self) -> PopPart:
+        """The content that other receipts of the same pop and queue have, too."""
+        return PopPart(*self[:-1])
 
     @property
     def is_order(self) -> bool:

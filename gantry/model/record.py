@@ -72,6 +72,7 @@ _V6 = sysflag.HOSTS_V6_MASK
 _PEEK = struct.Struct(">iI")
 _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
+_QUEUE_ID_AT = 12
 _SYS_FLAG_AT = 36
 _FORMAT = ">iIIiiqqiq{born}sq{store}siqi"
 
@@ -432,6 +433,25 @@ def scan_record(data: bytes, at: int, end: int) -> RecordScan:
     return (
         head.size_bytes, *head[5:13], head.body_start, head.body_end, properties_start, properties_end, is_good,
     )  # fmt: skip
+
+
+def with_reconsume_times(record: RecordScan, times: int) -> RecordScan:
+    """Return the fields of a record with other reconsume times."""
+    size, offset, physical, flag, born, born_host, stored, host, _, start, end, first, last, is_good = record
+    return size, offset, physical, flag, born, born_host, stored, host, times, start, end, first, last, is_good
+
+
+def queue_id_at(data: bytes, at: int) -> int:
+    """Return the queue id of the record that starts at position `at` of `data`, and that `scan_record` has parsed."""
+    return int.from_bytes(data[at + _QUEUE_ID_AT : at + _QUEUE_ID_AT + _INT.size], signed=True)
+
+
+def topic_at(data: bytes, record: RecordScan) -> bytes:
+    """Return the topic of a record that `scan_record` has parsed."""
+    body_end, properties_start = record[10:12]
+    end = properties_start - _SHORT.size
+    # One byte has the length of the topic in version 1, two in version 2.
+    return data[body_end + 1 : end] if data[body_end] == end - body_end - 1 else data[body_end + 2 : end]
 
 
 def iter_records(data: RecordData, *, check_crc: bool = True) -> Iterator[StoredMessage]:

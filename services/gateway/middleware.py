@@ -224,14 +224,15 @@ class BarePaths:
 
     def _match(self, scope: Scope) -> tuple[Operation, dict[str, str]] | None:
         raw_path = scope["raw_path"]
-        for operation in self._operations:
-            if operation.method != scope["method"]:
-                continue
-            try:
-                path = routing_path(raw_path)
-            except ProblemError:
-                return None
-            match, child_scope = operation.matches({**scope, "path": path})
+        candidates = [operation for operation in self._operations if operation.method == scope["method"]]
+        if not candidates:
+            return None
+        try:
+            decoded = {**scope, "path": routing_path(raw_path)}
+        except ProblemError:
+            return None
+        for operation in candidates:
+            match, child_scope = operation.matches(decoded)
             if match is Match.FULL:
                 found = operation, child_scope["path_params"]
                 if len(raw_path) <= _PATH_CACHED_BYTES_MAX:

@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
+
+import msgspec
 
 from gantry.client.engine import ClientEngine
 from gantry.client.settings import ClientSettings
@@ -17,10 +19,10 @@ from services.gateway.usecases.cluster.brokers import Brokers
 from services.gateway.usecases.configs.kinds import GroupKind, TopicKind
 from services.gateway.usecases.configs.presence import Presence
 from services.gateway.usecases.metadata import Metadata
-from services.gateway.usecases.reading.messages import ReadMessage
 from services.gateway.usecases.reading.read import QueueReader
 from services.gateway.usecases.receiving.pulling import Pull, Pulling
 from services.gateway.usecases.receiving.settling import Settled, Settling
+from services.gateway.views.receiving import PulledMessages
 from tests.support.brokerunit import BrokerUnit
 from tests.support.scriptedpeer import ScriptedCluster, ScriptedTransport
 
@@ -82,6 +84,14 @@ class BrokerTransport(ScriptedTransport):
             self._unit = self._channel = None
 
 
+class TakenMessage(NamedTuple):
+    """A message as a client reads it in MessagePack."""
+
+    body: bytes
+    reconsume_times: int
+    topic: str
+
+
 class GatewayUnit:
     """The use cases of one gateway."""
 
@@ -111,13 +121,14 @@ class GatewayUnit:
 
     async def pull(
         self, group: str = "g", *, wait_ms: int = 0, max_messages: int = 32, invisible_ms: int = 10_000, **more: Any
-    ) -> list[tuple[ReadMessage, str]]:
+    ) -> list[tuple[TakenMessage, str]]:
         """Pull from topic T and return messages with their receipts."""
         subscription = parse_tag_expression("T", more.pop("expression", "*"))
         wanted = Pull(group, subscription, max_messages, wait_ms, invisible_ms, **more)
         async with self.pulling.pull(wanted, Caller()) as pulled:
             assert pulled.damaged == []
-            return pulled.messages
+            written = [msgspec.msgpack.decode(one) for one in PulledMessages().write(pulled, binary=True)]
+        return [(TakenMessage(one["body"], one["reconsume_times"], one["topic"]), one["receipt"]) for one in written]
 
     async def ack(self, receipts: Sequence[str], group: str = "g") -> list[Settled]:
         return await self.settling.ack(group, receipts, lambda topic: True)

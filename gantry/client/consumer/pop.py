@@ -9,34 +9,20 @@ Source: RocketMQ 5.3 MQClientAPIImpl (popMessageAsync, ackMessageAsync, changeIn
 import contextlib
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Final
 
 from gantry.client.answers import read_body, read_header
+from gantry.client.consumer.popacks import AckPart, ack_request, refused_offsets
+from gantry.client.consumer.popanswer import PoppedMessage, PoppedRecords, read_popped
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import BrokerError, ClientError, InvalidArgumentError
 from gantry.model.errors import InvalidExpressionError, InvalidIdError, InvalidNameError, RecordError
 from gantry.model.group import SUB_ALL, SubscriptionData, parse_tag_expression
-from gantry.model.message import MessageQueue, StoredMessage
+from gantry.model.message import MessageQueue
 from gantry.model.names import check_group
-from gantry.model.popreceipt import (
-    NOT_RETRY,
-    ORDER_REVIVE_QUEUE,
-    PopReceipt,
-    decode_order_counts,
-    decode_pop_receipt,
-    decode_start_offsets,
-    encode_pop_receipt,
-)
-from gantry.model.propertyname import PropertyName
-from gantry.model.record import iter_records
-from gantry.remoting.bodies.pop import (
-    OFFSETS_SPAN_MAX,
-    BatchAck,
-    BatchAckRequest,
-    BatchAckResponse,
-    encode_offsets,
-)
+from gantry.model.popreceipt import ORDER_REVIVE_QUEUE, PopPart, PopReceipt, encode_pop_receipt
+from gantry.remoting.bodies.pop import BatchAckResponse
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.headers.pop import (
@@ -57,6 +43,7 @@ MESSAGES_MAX: Final = 32
 INVISIBLE_MS_DEFAULT: Final = 60_000
 # A broker may answer a held pop late, as it may a held pull.
 _HELD_GRACE_MS: Final = 10_000
+_NOTHING: Final = PoppedRecords(b"", ())
 
 
 class PopStatus(enum.StrEnum):
@@ -79,22 +66,6 @@ _STATUSES: dict[int, PopStatus] = {
     ResponseCode.POLLING_TIMEOUT: PopStatus.NO_NEW_MSG,
     ResponseCode.POLLING_FULL: PopStatus.POLLING_FULL,
 }
-
-
-class PoppedMessage(NamedTuple):
-    """A message and its receipt.
-
-    Attributes:
-        message: The message, under the topic to which it was sent.
-        receipt: The receipt.
-        deliveries: Number of deliveries to the group so far, this one included.
-        first_popped_at_ms: The time of the first delivery.
-    """
-
-    message: StoredMessage
-    receipt: PopReceipt
-    deliveries: int
-    first_popped_at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +120,38 @@ class PopConsumer:
         attempt_id: str | None = None,
         replay_only: bool = False,
     ) -> PopResult:
-        """Take messages of a topic from one broker.
+        """Take messages of a topic from one broker, and decode them. The arguments are those of `pop_records`."""
+        status, popped = await self.pop_records(
+            topic,
+            broker_name,
+            queue_id=queue_id,
+            max_messages=max_messages,
+            invisible_ms=invisible_ms,
+            poll_ms=poll_ms,
+            expression=expression,
+            from_max=from_max,
+            order=order,
+            attempt_id=attempt_id,
+            replay_only=replay_only,
+        )
+        return PopResult(status, tuple(map(popped.message, popped.records)), popped.left_count)
+
+    async def pop_records(
+        self,
+        topic: str,
+        broker_name: str,
+        *,
+        queue_id: int = ANY_QUEUE,
+        max_messages: int = MESSAGES_MAX,
+        invisible_ms: int = INVISIBLE_MS_DEFAULT,
+        poll_ms: int = 0,
+        expression: str | SubscriptionData = SUB_ALL,
+        from_max: bool = False,
+        order: bool = False,
+        attempt_id: str | None = None,
+        replay_only: bool = False,
+    ) -> tuple[PopStatus, PoppedRecords]:
+        """Take messages of a topic from one broker, as records.
 
         A message whose tag only has the same hash as a wanted tag is acknowledged at once and left out.
 
@@ -192,18 +194,29 @@ class PopConsumer:
         if status is None:
             raise BrokerError(response.code, response.remark, address)
         if status is not PopStatus.FOUND:
-            return PopResult(status)
+            return status, _NOTHING
         answer = read_header(PopMessageResponseHeader, response, address)
-        popped = _read_messages(response.body_bytes, answer, broker_name, address)
-        # An SQL92 expression has no tags; the broker's filter is exact then.
-        is_exact = not subscription.tags_set
-        wanted = [item for item in popped if is_exact or subscription.matches_tag(item.message.tag)]
-        if len(wanted) < len(popped):
-            unwanted = [(topic, item.receipt) for item in popped if not subscription.matches_tag(item.message.tag)]
-            # If this fails, they are given out again after their invisible time, and left out again.
-            with contextlib.suppress(ClientError):
-                await self.batch_ack(broker_name, unwanted)
-        return PopResult(status, wanted, answer.rest_num)
+        try:
+            popped = read_popped(response.body_bytes, answer, broker_name)
+        except (InvalidIdError, RecordError, KeyError) as error:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"its answer can't be read: {error}", address) from None
+        if subscription.tags_set:  # An SQL92 expression has no tags; the broker's filter is exact then.
+            popped = await self._leave_out(topic, broker_name, popped, subscription)
+        return status, popped
+
+    async def _leave_out(
+        self, topic: str, broker_name: str, popped: PoppedRecords, subscription: SubscriptionData
+    ) -> PoppedRecords:
+        """Acknowledge messages with other tags, and return the others."""
+        matches = [subscription.matches_tag(popped.tag(record)) for record in popped.records]
+        if all(matches):
+            return popped
+        # If this fails, they are given out again after their invisible time, and left out again.
+        with contextlib.suppress(ClientError):
+            unwanted = [record for record, is_wanted in zip(popped.records, matches, strict=True) if not is_wanted]
+            await self.batch_ack(broker_name, [(topic, record.receipt) for record in unwanted])
+        wanted = [record for record, is_wanted in zip(popped.records, matches, strict=True) if is_wanted]
+        return replace(popped, records=wanted)
 
     async def ack(self, topic: str, receipt: PopReceipt, *, timeout_ms: int | None = None) -> None:
         """Acknowledge a message of a topic. On return, the group does not get it again."""
@@ -230,36 +243,48 @@ class PopConsumer:
         Returns:
             The indexes of the refused receipts, with the reasons. RocketMQ's broker does not report them.
         """
-        if not receipts:
-            return {}
         # By topic and all of a receipt but its queue offset.
-        groups: dict[tuple[str, tuple[Any, ...]], list[int]] = {}
+        groups: dict[tuple[str, PopPart], list[int]] = {}
         for index, (topic, receipt) in enumerate(receipts):
-            span = receipt[-1] - receipt[0]
-            if receipt.broker_name != broker_name or not 0 <= span < OFFSETS_SPAN_MAX:
-                raise InvalidArgumentError("receipts", encode_pop_receipt(receipt), f"is none of broker {broker_name}")
-            groups.setdefault((topic, receipt[:-1]), []).append(index)
+            groups.setdefault((topic, receipt.part), []).append(index)
         acks = [
-            _batch_ack(self.group, topic, receipts[indexes[0]][1], [receipts[index][1][-1] for index in indexes])
-            for (topic, _), indexes in groups.items()
+            AckPart(topic, part, [receipts[index][1].queue_offset for index in indexes])
+            for (topic, part), indexes in groups.items()
         ]
-        address = await self._address(receipts[0][0], broker_name)
-        request = RemotingCommand.request(
-            RequestCode.BATCH_ACK_MESSAGE, body=BatchAckRequest(acks=acks, broker_name=broker_name).encode()
-        )
+        refused = await self.ack_parts(broker_name, acks, timeout_ms=timeout_ms)
+        if not refused:
+            return {}
+        return {
+            index: refused[number, receipts[index][1].queue_offset]
+            for number, indexes in enumerate(groups.values())
+            for index in indexes
+            if (number, receipts[index][1].queue_offset) in refused
+        }
+
+    async def ack_parts(
+        self, broker_name: str, parts: Sequence[AckPart], *, timeout_ms: int | None = None
+    ) -> Mapping[tuple[int, int], BrokerError]:
+        """Acknowledge many messages of one broker with one request.
+
+        Returns:
+            The refused messages, by index of the part and queue offset, with the reasons.
+        """
+        if not parts:
+            return {}
+        body = ack_request(self.group, broker_name, parts).encode()
+        address = await self._address(parts[0].topic, broker_name)
+        request = RemotingCommand.request(RequestCode.BATCH_ACK_MESSAGE, body=body)
         timeout_ms = self._engine.settings.admin_timeout_ms if timeout_ms is None else timeout_ms
         response = await self._engine.invoke(address, request, timeout_ms=timeout_ms)
         if not response.body:
             if response.code != ResponseCode.SUCCESS:
                 raise BrokerError(response.code, response.remark, address)
             return {}
-        refused: dict[int, BrokerError] = {}
-        members = list(groups.values())
-        for refusal in read_body(BatchAckResponse.decode, response, address).refused:
-            for index in members[refusal.ack] if 0 <= refusal.ack < len(members) else ():
-                if refusal.offset in (None, receipts[index][1].queue_offset):
-                    refused[index] = BrokerError(refusal.code, refusal.remark, address)
-        return refused
+        answer = read_body(BatchAckResponse.decode, response, address)
+        return {
+            place: BrokerError(refusal.code, refusal.remark, address)
+            for place, refusal in refused_offsets(parts, answer)
+        }
 
     async def change_invisible_time(
         self, topic: str, receipt: PopReceipt, invisible_ms: int, *, timeout_ms: int | None = None
@@ -339,57 +364,3 @@ class PopConsumer:
             return parse_tag_expression(topic, expression)
         except InvalidExpressionError as error:
             raise InvalidArgumentError(error.field, error.value, error.reason) from None
-
-
-def _batch_ack(group: str, topic: str, pop: PopReceipt, offsets: Sequence[int]) -> BatchAck:
-    return BatchAck(
-        mask=encode_offsets(pop.start_offset, offsets),
-        group=group,
-        invisible_ms=pop.invisible_ms,
-        popped_at_ms=pop.popped_at_ms,
-        queue_id=pop.queue_id,
-        retry=pop.retry,
-        revive_queue_id=pop.revive_queue_id,
-        start_offset=pop.start_offset,
-        topic=topic,
-    )
-
-
-def _read_messages(
-    body: bytes, answer: PopMessageResponseHeader, broker_name: str, address: str
-) -> list[PoppedMessage]:
-    try:
-        starts = decode_start_offsets(answer.start_offset_info)
-        counts = decode_order_counts(answer.order_count_info)
-        return [_popped(message, answer, starts, counts, broker_name) for message in iter_records(memoryview(body))]
-    except (InvalidIdError, RecordError, KeyError) as error:
-        raise BrokerError(ResponseCode.SYSTEM_ERROR, f"its answer can't be read: {error}", address) from None
-
-
-def _popped(
-    message: StoredMessage,
-    answer: PopMessageResponseHeader,
-    starts: Mapping[tuple[str, int], int],
-    counts: Mapping[tuple[str, int, int | None], int],
-    broker_name: str,
-) -> PoppedMessage:
-    text = message.properties.get(PropertyName.POP_CK)
-    if text is None:
-        receipt = PopReceipt(
-            starts[NOT_RETRY, message.queue_id],
-            answer.pop_time,
-            answer.invisible_time,
-            answer.revive_qid,
-            NOT_RETRY,
-            broker_name,
-            message.queue_id,
-            message.queue_offset,
-        )
-    else:
-        receipt = decode_pop_receipt(text)
-    count = message.reconsume_times
-    if counts:
-        of_queue = counts.get((NOT_RETRY, message.queue_id, None), count)
-        count = counts.get((NOT_RETRY, message.queue_id, message.queue_offset), of_queue)
-    first = message.properties.get(PropertyName.FIRST_POP_TIME, "")
-    return PoppedMessage(message, receipt, count + 1, int(first) if first.isdigit() else answer.pop_time)

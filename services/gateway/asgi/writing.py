@@ -23,8 +23,14 @@ ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
 _AT_ONCE_MAX: Final = 2
 # 1 ms if every character is escaped. A multiple of 3, as base64 needs, and of 4.
 SLICE_BYTES: Final = 48 * 1024
+_BODY_FIELDS: Final = ("body", "encoding")
 _LIST32: Final = 0xDD
 _FIXMAP_ENTRIES_MAX: Final = 15
+
+
+View = dict[str, Any] | bytes | tuple[bytes, bytes]
+"""A message: its view, or its encoded form, or, in JSON, the beginning of its encoded form and its large body. The last two
+are those of a MessageWriter (views/messageparts.py)."""
 
 
 class AnswerWriter:
@@ -45,10 +51,16 @@ class AnswerWriter:
     async def queue(self, answer: dict[str, Any], key_id: str, *, binary: bool) -> Answer:
         """Return the answer to a read of a queue; a pull limits it, unless a single message is larger."""
         views = answer["messages"]
-        if sum([view["size"] for view in views]) <= SLICE_BYTES:
+        # A body that is compressed in the store is larger than its record.
+        if sum([max(view["size"], len(view["body"])) for view in views]) <= SLICE_BYTES:
             return value_answer(answer, binary=binary)
         fields = {name: value for name, value in answer.items() if name != "messages"}
         parts = await self._run(_write_page(fields, "messages", iter(views), binary=binary, bytes_max=None), key_id)
+        return _answer(parts, binary=binary)
+
+    async def messages(self, fields: dict[str, Any], messages: Iterator[View], key_id: str, *, binary: bool) -> Answer:
+        """Return an answer with `fields` and with messages that are written one by one (views/receiving.py)."""
+        parts = await self._run(_write_page(fields, "messages", messages, binary=binary, bytes_max=None), key_id)
         return _answer(parts, binary=binary)
 
     async def page(
@@ -72,13 +84,15 @@ class AnswerWriter:
 
 
 def _answer(parts: list[bytes], *, binary: bool) -> Answer:
+    if sum(map(len, parts)) <= SLICE_BYTES:
+        parts = [b"".join(parts)]
     answer = Answer(200, parts[0], [MSGPACK_TYPE if binary else JSON_TYPE])
     answer.remaining = parts[1:]
     return answer
 
 
 def _write_page(
-    fields: dict[str, Any], name: str, views: Iterator[dict[str, Any]], *, binary: bool, bytes_max: int | None
+    fields: dict[str, Any], name: str, views: Iterator[View], *, binary: bool, bytes_max: int | None
 ) -> Slices[list[bytes]]:
     parts: list[bytes] = []
     # Each small part would cost the server more than a copy.
@@ -86,7 +100,9 @@ def _write_page(
     count, size, small_bytes = 0, 0, 0
     for view in views:
         room = None if bytes_max is None or not count else bytes_max - size
-        written = yield from _write_message(view, binary=binary, bytes_max=room)
+        written = (
+            [view] if isinstance(view, bytes) else (yield from _write_message(view, binary=binary, bytes_max=room))
+        )
         length = sum(map(len, written))
         if room is not None and length > room:
             fields["truncated"] = True
@@ -105,17 +121,23 @@ def _write_page(
         assert len(fields) < _FIXMAP_ENTRIES_MAX, "a longer map has a longer header"
         head = b"%c%b%b%c%b" % (start[0] + 1, start[1:], encode_msgpack(name), _LIST32, count.to_bytes(4, "big"))
         return [head, *parts]
-    return [b'%b,"%b":[' % (encode_json(fields)[:-1], name.encode()), *parts, b"]}"]
+    start = encode_json(fields)[:-1] + b"," if fields else b"{"
+    return [b'%b"%b":[' % (start, name.encode()), *parts, b"]}"]
 
 
-def _write_message(view: dict[str, Any], *, binary: bool, bytes_max: int | None = None) -> Slices[list[bytes]]:
+def _write_message(
+    view: dict[str, Any] | tuple[bytes, bytes], *, binary: bool, bytes_max: int | None = None
+) -> Slices[list[bytes]]:
     """Return the parts of one message; if it is larger than `bytes_max`, so many of them that they exceed it."""
-    body = view["body"]
-    if binary or not isinstance(body, bytes):
+    if isinstance(view, tuple):
+        head, body = view
+    elif binary or not isinstance(view["body"], bytes):
         return [encode_msgpack(view) if binary else encode_json(view)]
+    else:
+        body = view["body"]
+        head = encode_json({name: value for name, value in view.items() if name not in _BODY_FIELDS})[:-1]
     pieces, encoding = yield from _write_body(body, bytes_max)
-    others = {name: value for name, value in view.items() if name != "body"} | {"encoding": encoding}
-    return [b'%b,"body":"' % encode_json(others)[:-1], *pieces, b'"}']
+    return [b'%b,"encoding":"%b","body":"' % (head, encoding.encode()), *pieces, b'"}']
 
 
 def _write_body(body: bytes, bytes_max: int | None) -> Slices[tuple[list[bytes], str]]:

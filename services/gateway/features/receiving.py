@@ -16,7 +16,7 @@ from services.gateway.schemas.receiving import AckRequest, ExtendRequest, NackRe
 from services.gateway.usecases.receiving.pulling import Pull, Pulling
 from services.gateway.usecases.receiving.pullregister import PullRegister
 from services.gateway.usecases.receiving.settling import Settling
-from services.gateway.views.receiving import extended_view, pulled_view, settled_view
+from services.gateway.views.receiving import PulledMessages, damaged_view, extended_view, settled_view
 
 _pull = msgspec.json.Decoder(PullRequest)
 _ack = msgspec.json.Decoder(AckRequest)
@@ -47,7 +47,7 @@ def receiving_feature(core: Core) -> Feature:
 
 def receiving_routes(pulling: Pulling, settling: Settling) -> list[Operation]:
     """Return the routes of consuming by receipt."""
-    writer = AnswerWriter()
+    writer, written = AnswerWriter(), PulledMessages()
 
     async def pull(call: Call) -> Answer:
         group = _group_of(call)
@@ -68,9 +68,8 @@ def receiving_routes(pulling: Pulling, settling: Settling) -> list[Operation]:
         )
         binary = call.wants_msgpack
         async with pulling.pull(wanted, call) as pulled:
-            view = pulled_view(pulled, binary=binary)
-            del pulled  # The compressed bodies need not stay in memory while the answer is written.
-            return await writer.queue(view, call.key_id, binary=binary)
+            messages = written.write(pulled, binary=binary)
+            return await writer.messages(damaged_view(pulled, binary=binary), messages, call.key_id, binary=binary)
 
     async def ack(call: Call) -> Answer:
         group = _group_of(call)
@@ -94,8 +93,8 @@ def receiving_routes(pulling: Pulling, settling: Settling) -> list[Operation]:
 
     path = "/v1/groups/{group}/messages"
     return [
-        Operation("POST", f"{path}:pull", pull),
-        Operation("POST", f"{path}:ack", ack),
+        Operation("POST", f"{path}:pull", pull, is_bare=True),
+        Operation("POST", f"{path}:ack", ack, is_bare=True),
         Operation("POST", f"{path}:nack", nack),
         Operation("POST", f"{path}:extend", extend),
     ]

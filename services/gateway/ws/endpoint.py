@@ -20,6 +20,8 @@ from services.gateway.errors import STOPPING, ProblemError, problem_of
 from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.requestids import read_given_id
+from services.gateway.views.messagecodings import JsonMessageWriter, MsgpackMessageWriter
+from services.gateway.views.messageparts import MessageWriter, PropertyCache
 from services.gateway.ws import opening
 from services.gateway.ws.connection import StreamConnection
 from services.gateway.ws.delivery import SharedBytes
@@ -27,8 +29,6 @@ from services.gateway.ws.effects import SERVICE_RESTART
 from services.gateway.ws.frames import Codec
 from services.gateway.ws.inbound import Inbound
 from services.gateway.ws.limits import StreamLimits
-from services.gateway.ws.messagecodings import JsonMessageWriter, MsgpackMessageWriter
-from services.gateway.ws.messagewriter import MessageWriter, PropertyCache
 from services.gateway.ws.ports import Consumers, Publisher, TailSource
 from services.gateway.ws.producers import StreamProducers
 from services.gateway.ws.session import Session

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gantry.model.message import MessageQueue
+from services.gateway.views.messageparts import QueueFacts
 from services.gateway.ws.inflight import Batch, Window, WindowRelease
-from services.gateway.ws.messagewriter import QueueFacts
 
 
 class Trace(Protocol):

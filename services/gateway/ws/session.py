@@ -24,6 +24,7 @@ from msgspec import UNSET
 
 from gantry.model.message import MessageQueue
 from services.gateway.errors import CONFLICT, NOT_FOUND, NOT_STORED, TOO_LARGE, ProblemError, problem_of
+from services.gateway.views.messageparts import MessageWriter, PropertyCache
 from services.gateway.ws import frames
 from services.gateway.ws.acking import AckProgress
 from services.gateway.ws.answers import Answers
@@ -45,7 +46,6 @@ from services.gateway.ws.feed import Damage, Feed, PullOrder
 from services.gateway.ws.flowcontrol import control
 from services.gateway.ws.frames import Codec, RefusedFrameError, UnreadableFrameError
 from services.gateway.ws.limits import StreamLimits
-from services.gateway.ws.messagewriter import MessageWriter, PropertyCache
 from services.gateway.ws.nacking import Failures, Returns, assign_retries
 from services.gateway.ws.producing import TransactionChecks
 from services.gateway.ws.publishes import PendingPublishes

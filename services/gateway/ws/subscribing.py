@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from msgspec import UNSET
 
+from services.gateway.views.messageparts import MessageWriter, PropertyCache
 from services.gateway.ws import frames
 from services.gateway.ws.checks import (
     check_group_mode,
@@ -15,7 +16,6 @@ from services.gateway.ws.checks import (
 )
 from services.gateway.ws.effects import Join, OpenTail, Rights
 from services.gateway.ws.limits import StreamLimits
-from services.gateway.ws.messagewriter import MessageWriter, PropertyCache
 from services.gateway.ws.subscription import Subscription
 from services.gateway.ws.tail import TailSubscription
 

@@ -23,9 +23,10 @@ from typing import ClassVar, Final
 
 from gantry.model.group import SubscriptionData
 from gantry.model.message import MessageQueue
+from services.gateway.views.messageparts import MessageWriter, PropertyCache, QueueFacts
 from services.gateway.ws.feed import Damage, Feed, HeldRecords, PullOrder, Trace
 from services.gateway.ws.inflight import NOTHING, WindowRelease, compact
-from services.gateway.ws.messagewriter import MessageWriter, PropertyCache, QueueFacts, WrittenMessages, write_messages
+from services.gateway.ws.messagewriter import WrittenMessages, messages_frame, write_messages
 from services.gateway.ws.receipts import GONE, INVALID, parse_receipt
 
 # Limit of records in one frame, unless its first message is larger: messages for a slow client wait as whole frames.
@@ -261,7 +262,7 @@ class Subscription:
             return None
         if self.trace is not None:
             self.trace.sent(feed.queue, data, found.offsets, batch.first)
-        return self._writer.frame(self.name, f"{feed.token}.{batch.first}-{batch.last}", found.parts)
+        return messages_frame(self._writer, self.name, f"{feed.token}.{batch.first}-{batch.last}", found.parts)
 
     def settle(self, receipt: str) -> str | None:
         """Settle the messages of a receipt; return None, or the reason why this is not possible."""
@@ -393,4 +394,4 @@ class Subscription:
         if not offsets:
             return None
         receipt = f"{feed.token}.{offsets[0]}-{offsets[-1]}"
-        return self._writer.frame(self.name, receipt, taken.parts)
+        return messages_frame(self._writer, self.name, receipt, taken.parts)

@@ -12,24 +12,29 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
-from gantry.client.consumer.pop import MESSAGES_MAX, PopConsumer, PoppedMessage, PopResult
+from gantry.client.consumer.pop import MESSAGES_MAX, PopConsumer
+from gantry.client.consumer.popanswer import PoppedRecords
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import BrokerUnavailableError, ClientError, NoAnswerError
+from gantry.model.address import unpack_host
 from gantry.model.errors import CorruptRecordError
 from gantry.model.group import SubscriptionData
+from gantry.model.messageid import encode_stored_id
 from gantry.model.names import check_group, is_system_group
+from gantry.model.popreceipt import PopPart
+from gantry.model.record import RecordScan, decode_record, parse_head, with_reconsume_times
+from gantry.model.sysflag import COMPRESSED
 from gantry.model.topic import Perm
 from gantry.runtime.clock import Clock
 from gantry.runtime.tasks import TaskSet
 from gantry.runtime.telemetry import logger
 from services.gateway.auth.receiptkey import ReceiptKey
-from services.gateway.auth.receipts import Receipt, Receipts
+from services.gateway.auth.receipts import Receipts, TopicPart
 from services.gateway.errors import REFUSED_BY_BROKER, ProblemError, reserved_name
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.usecases.reading.fairgate import FairGate
-from services.gateway.usecases.reading.messages import ReadMessage, read_message
 from services.gateway.usecases.reading.read import FETCHES_AT_ONCE, Caller, QueueReader
 from services.gateway.usecases.reading.results import DamagedRecord
 from services.gateway.usecases.receiving.turns import Turns, in_turn
@@ -68,17 +73,37 @@ class Pull:
     attempt_id: str | None = None
 
 
+class PulledMessage(NamedTuple):
+    """A message with its receipt.
+
+    Attributes:
+        data: Bytes with its record.
+        record: The record in them, with the number of times that the group got the message before.
+        queue_id: Its queue.
+        receipt: The receipt, in ASCII.
+        body: The decompressed body.
+    """
+
+    data: bytes
+    record: RecordScan
+    queue_id: int
+    receipt: bytes
+    body: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Pulled:
     """The result of a pull.
 
     Attributes:
-        messages: The messages, each with its receipt.
-        damaged: The records whose content is damaged, each with its broker. They have no receipt.
+        broker: The broker whose messages they are; empty if there are none.
+        messages: The messages.
+        damaged: The records whose content is damaged. They have no receipt.
     """
 
-    messages: list[tuple[ReadMessage, str]] = field(default_factory=list)
-    damaged: list[tuple[str, DamagedRecord]] = field(default_factory=list)
+    broker: str = ""
+    messages: list[PulledMessage] = field(default_factory=list)
+    damaged: list[DamagedRecord] = field(default_factory=list)
 
 
 class Pulling:
@@ -132,7 +157,7 @@ class Pulling:
             # With one broker, the pop itself is repeated.
             repeated = await self._repeat(wanted, brokers) if wanted.attempt_id and len(brokers) > 1 else None
             if repeated is not None:
-                yield self._result(key, wanted, *repeated)
+                yield self._result(key, wanted, repeated[0], [repeated[1]])
                 return
             while True:
                 failures: list[ClientError] = []
@@ -183,14 +208,14 @@ class Pulling:
                 return woken_by
         return None
 
-    async def _repeat(self, wanted: Pull, brokers: Sequence[str]) -> tuple[str, Sequence[PoppedMessage]] | None:
+    async def _repeat(self, wanted: Pull, brokers: Sequence[str]) -> tuple[str, PoppedRecords] | None:
         """Return the messages that a pull of this name has got before, and their broker, if there are any.
 
         A broker that does not answer now may have some; they become visible when their time is over.
         """
         popper, topic, name = PopConsumer(self._engine, wanted.group), wanted.subscription.topic, wanted.attempt_id
         pops = [
-            popper.pop(
+            popper.pop_records(
                 topic,
                 broker,
                 invisible_ms=wanted.invisible_ms,
@@ -201,14 +226,15 @@ class Pulling:
             for broker in brokers
         ]
         for broker, result in zip(brokers, await asyncio.gather(*pops, return_exceptions=True), strict=True):
-            if isinstance(result, PopResult):
-                if result.messages:
-                    return broker, result.messages
+            if not isinstance(result, BaseException):
+                _, popped = result
+                if popped.records:
+                    return broker, popped
             elif not isinstance(result, NoAnswerError | BrokerUnavailableError):
                 raise result
         return None
 
-    async def _pop(self, wanted: Pull, broker: str, failures: list[ClientError]) -> list[PoppedMessage]:
+    async def _pop(self, wanted: Pull, broker: str, failures: list[ClientError]) -> list[PoppedRecords]:
         """Return messages of one broker. If the task is cancelled meanwhile, they become visible again."""
         popping = asyncio.ensure_future(self._pop_all(wanted, broker))
         try:
@@ -220,14 +246,14 @@ class Pulling:
             failures.append(error)
         return []
 
-    async def _pop_all(self, wanted: Pull, broker: str) -> list[PoppedMessage]:
+    async def _pop_all(self, wanted: Pull, broker: str) -> list[PoppedRecords]:
         popper, topic = PopConsumer(self._engine, wanted.group), wanted.subscription.topic
-        popped: list[PoppedMessage] = []
-        size = 0
-        while (left := wanted.messages_max - len(popped)) > 0 and size < POPPED_BYTES_MAX:
+        popped: list[PoppedRecords] = []
+        count = size = 0
+        while (left := wanted.messages_max - count) > 0 and size < POPPED_BYTES_MAX:
             asked = min(left, MESSAGES_MAX)
             try:
-                result = await popper.pop(
+                _, result = await popper.pop_records(
                     topic,
                     broker,
                     max_messages=asked,
@@ -241,14 +267,16 @@ class Pulling:
                     raise
                 break
             self._on_pull(wanted.group, wanted.subscription)
-            popped += result.messages
-            size += sum([item.message.size_bytes for item in result.messages])
+            if result.records:
+                popped.append(result)
+            count += len(result.records)
+            size += len(result.data)
             # Under one attempt id there is one pop. Another one would get the same messages.
-            if len(result.messages) < asked or wanted.attempt_id is not None:
+            if len(result.records) < asked or wanted.attempt_id is not None:
                 break
         return popped
 
-    async def _give_back(self, wanted: Pull, popping: "asyncio.Future[list[PoppedMessage]]") -> None:
+    async def _give_back(self, wanted: Pull, popping: "asyncio.Future[list[PoppedRecords]]") -> None:
         """Make the messages of a pop visible again whose client has left."""
         try:
             popped = await popping
@@ -257,34 +285,54 @@ class Pulling:
         if wanted.attempt_id is not None:
             return  # The client may pull again under the same name, and expects these messages.
         popper, topic = PopConsumer(self._engine, wanted.group), wanted.subscription.topic
-        for item in popped:
+        for record in (record for part in popped for record in part.records):
             try:
-                await popper.change_invisible_time(topic, item.receipt, 0)
+                await popper.change_invisible_time(topic, record.receipt, 0)
             except ClientError as error:
                 # The message becomes visible by itself at the end of its time.
                 log.debug("a message whose client has left stays invisible", group=wanted.group, error=str(error))
 
-    def _result(self, key: bytes, wanted: Pull, broker: str, popped: Sequence[PoppedMessage]) -> Pulled:
-        pulled, made = Pulled(), Receipts(key, wanted.group)
-        topic = wanted.subscription.topic
-        for item in popped:
-            record = item.message
-            times = item.deliveries - 1
-            if not record.crc.is_good:
-                damaged = DamagedRecord(record.queue_offset, record.stored_id, f"checksum: {record.crc.value}")
-                pulled.damaged.append((broker, damaged))
-                continue
-            if times != record.reconsume_times:
-                record = record._replace(reconsume_times=times)
-            try:
-                message = read_message(record, broker)
-            except CorruptRecordError as error:
-                pulled.damaged.append((broker, DamagedRecord(record.queue_offset, record.stored_id, error.reason)))
-                continue
-            pulled.messages.append((message, made.sign(Receipt(topic, times, item.receipt))))
+    def _result(self, key: bytes, wanted: Pull, broker: str, popped: Sequence[PoppedRecords]) -> Pulled:
+        pulled = Pulled(broker)
+        receipts = Receipts(key, wanted.group)
+        for part in popped:
+            take_popped(pulled, part, receipts, wanted.subscription.topic)
         self._metrics.read_messages += len(pulled.messages)
         self._metrics.damaged_records += len(pulled.damaged)
         return pulled
+
+
+def take_popped(pulled: Pulled, popped: PoppedRecords, receipts: Receipts, topic: str) -> None:
+    """Add the messages of a pop to the result of a pull, with their receipts; pure."""
+    data, sign, add = popped.data, receipts.sign_one, pulled.messages.append
+    pop: PopPart | None = None
+    for at, record, part, deliveries in popped.records:
+        _, offset, _, flag, _, _, _, _, times, start, end, _, _, is_good = record
+        body = data[start:end]
+        if not is_good or flag & COMPRESSED:
+            try:
+                body = _checked_body(data, at)
+            except CorruptRecordError as error:
+                pulled.damaged.append(DamagedRecord(offset, _stored_id(data, at), error.reason))
+                continue
+        if times != deliveries - 1:
+            record = with_reconsume_times(record, deliveries - 1)
+        if part is not pop:  # The messages of one queue follow each other.
+            pop, shared = part, TopicPart(topic, part)
+        add(PulledMessage(data, record, part.queue_id, sign(shared, offset, deliveries - 1), body))
+
+
+def _checked_body(data: bytes, at: int) -> bytes:
+    """Return the decompressed body of a record. Raises CorruptRecordError if it or the checksum is wrong."""
+    message = decode_record(data, at)
+    if not message.crc.is_good:
+        raise CorruptRecordError(f"checksum: {message.crc.value}", at)
+    return message.inflated_body()
+
+
+def _stored_id(data: bytes, at: int) -> str:
+    head = parse_head(data, at)
+    return encode_stored_id(unpack_host(head.store_host), head.physical_offset)
 
 
 def _failed(error: BaseException) -> None:

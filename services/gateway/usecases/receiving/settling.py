@@ -5,13 +5,14 @@ the receipt is still valid. The acks of one broker are one request.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
 from gantry.client.consumer.pop import PopConsumer
+from gantry.client.consumer.popacks import AckPart
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import BrokerError, ClientError, NoAnswerError
 from gantry.model.delaylevel import DELAY_LEVELS_MS
@@ -19,7 +20,7 @@ from gantry.model.group import SubscriptionGroup
 from gantry.model.retrypolicy import read_retry_policy
 from gantry.remoting.codes import ResponseCode
 from services.gateway.auth.receiptkey import ReceiptKey
-from services.gateway.auth.receipts import Receipt, Receipts
+from services.gateway.auth.receipts import Receipt, Receipts, TopicPart
 from services.gateway.errors import FORBIDDEN, INVALID_FIELD, OUTCOME_UNKNOWN, ProblemError, problem_of
 from services.gateway.usecases.cluster.brokers import Brokers
 from services.gateway.usecases.configs.kinds import GroupKind
@@ -36,6 +37,10 @@ _FIRST_RETRY_LEVEL: Final = 3
 # The broker says with these codes that the receipt is no longer valid: expired or used before, or the queue has no such
 # message any more.
 _GONE_CODES: Final = frozenset({ResponseCode.NO_MESSAGE})
+
+
+# Receipts by the part that they share: index in the request, queue offset, reconsume times.
+_Parts = dict[TopicPart, list[tuple[int, int, int]]]
 
 
 class Settled(msgspec.Struct, frozen=True, gc=False):
@@ -60,11 +65,18 @@ class Sorted:
 
     Attributes:
         results: The results that are known already; None for the others.
-        by_broker: The other receipts, by broker, each with its index in the request.
+        by_broker: The other receipts, by broker.
     """
 
     results: list[Settled | None]
-    by_broker: dict[str, list[tuple[int, Receipt]]]
+    by_broker: dict[str, _Parts]
+
+    def receipts(self) -> Iterator[tuple[int, Receipt]]:
+        """Yield the receipts that are not settled yet, each with its index in the request."""
+        for parts in self.by_broker.values():
+            for part, members in parts.items():
+                for index, offset, times in members:
+                    yield index, Receipt(part.topic, times, part.pop.at(offset))
 
 
 def sort_receipts(key: bytes, group: str, texts: Sequence[str], may_read: Callable[[str], bool]) -> Sorted:
@@ -78,24 +90,31 @@ def sort_receipts(key: bytes, group: str, texts: Sequence[str], may_read: Callab
     """
     found = Sorted([None] * len(texts), {})
     seen: set[str] = set()
-    known, readable = Receipts(key, group), dict[str, bool]()
+    known, may_read_part = Receipts(key, group), dict[TopicPart, bool]()
+    members: _Parts = {}
     for index, text in enumerate(texts):
         if text in seen:
             # The first one settles the message.
             found.results[index] = Settled(text, GONE)
             continue
         seen.add(text)
-        receipt = known.open(text)
-        if receipt is None:
+        opened = known.open_one(text)
+        if opened is None:
             reason = f"receipts: this is not a receipt of group {group}, or it was changed"
             problem = ProblemError(INVALID_FIELD, reason, field=f"/receipts/{index}")
             found.results[index] = Settled(text, REFUSED, problem)
-        elif not (readable.get(receipt.topic) or readable.setdefault(receipt.topic, may_read(receipt.topic))):
-            reason = f"receipts: the key has no right `consume` on topic {receipt.topic}"
+            continue
+        part, offset, times = opened
+        if part not in may_read_part:
+            may_read_part[part] = may_read(part.topic)
+            if may_read_part[part]:
+                members[part] = found.by_broker.setdefault(part.pop.broker_name, {})[part] = []
+        if may_read_part[part]:
+            members[part].append((index, offset, times))
+        else:
+            reason = f"receipts: the key has no right `consume` on topic {part.topic}"
             problem = ProblemError(FORBIDDEN, reason, field=f"/receipts/{index}")
             found.results[index] = Settled(text, REFUSED, problem)
-        else:
-            found.by_broker.setdefault(receipt.pop.broker_name, []).append((index, receipt))
     return found
 
 
@@ -136,20 +155,25 @@ class Settling:
 
     async def ack(self, group: str, texts: Sequence[str], may_read: Callable[[str], bool]) -> list[Settled]:
         """Ack messages. Raises ProblemError (503) if the key of receipts is not known yet."""
+        found = sort_receipts(self._receipt_key.require(), group, texts, may_read)
         popper = PopConsumer(self._engine, group)
 
-        async def ack_of(broker: str, receipts: Sequence[tuple[int, Receipt]]) -> Mapping[int, ClientError]:
-            pops = [(receipt.topic, receipt.pop) for _, receipt in receipts]
+        async def ack_of(broker: str, parts: _Parts) -> None:
+            acks = [
+                AckPart(part.topic, part.pop, [offset for _, offset, _ in members]) for part, members in parts.items()
+            ]
+            refused: Mapping[tuple[int, int], ClientError] = {}
+            failed: ClientError | None = None
             try:
-                return await popper.batch_ack(broker, pops)
+                refused = await popper.ack_parts(broker, acks)
             except ClientError as error:
-                return dict.fromkeys(range(len(receipts)), error)
+                failed = error
+            for number, members in enumerate(parts.values()):
+                for index, offset, _ in members:
+                    error_of = failed or (refused.get((number, offset)) if refused else None)
+                    found.results[index] = judge(texts[index], index, error_of, ACKED)
 
-        found = sort_receipts(self._receipt_key.require(), group, texts, may_read)
-        answers = await asyncio.gather(*(ack_of(*part) for part in found.by_broker.items()))
-        for receipts, refused in zip(found.by_broker.values(), answers, strict=True):
-            for place, (index, _) in enumerate(receipts):
-                found.results[index] = judge(texts[index], index, refused.get(place), ACKED)
+        await asyncio.gather(*(ack_of(*part) for part in found.by_broker.items()))
         return _whole(found)
 
     async def nack(
@@ -196,7 +220,7 @@ class Settling:
             new = made.sign(receipt._replace(pop=pop)) if success == EXTENDED else None
             found.results[index] = Settled(texts[index], success, new_receipt=new)
 
-        await asyncio.gather(*(change(*item) for part in found.by_broker.values() for item in part))
+        await asyncio.gather(*(change(*item) for item in found.receipts()))
 
     async def _groups(self, group: str, brokers: Collection[str]) -> Mapping[str, SubscriptionGroup | None]:
         asked = await self._brokers.ask(lambda address: self._group_kind.find(address, group), brokers)

@@ -22,9 +22,11 @@ from gantry.model.record import (
     encode_record,
     iter_records,
     parse_head,
+    queue_id_at,
     record_properties_size,
     record_size,
     scan_record,
+    topic_at,
 )
 
 V4 = pack_host(Address("10.0.0.5", 10911))
@@ -310,6 +312,23 @@ def scanned(message: StoredMessage) -> tuple[object, ...]:
 def test_the_quick_scan_agrees_with_the_decoder(data: bytes) -> None:
     quick, thorough = both_answers(data)
     assert quick == thorough
+
+
+@given(records)
+def test_queue_and_topic_of_a_scanned_record_are_those_of_the_head(data: bytes) -> None:
+    try:
+        scan = scan_record(data, 0, len(data))
+    except RecordError:
+        return
+    head = parse_head(data)
+    assert (queue_id_at(data, 0), topic_at(data, scan)) == (head.queue_id, head.topic)
+
+
+@pytest.mark.parametrize("length", [1, 127, 128, 255, 256, 300])
+def test_the_topic_of_a_scanned_record_is_found_in_both_versions(length: int) -> None:
+    for version in (1, 2) if length <= 127 else (2,):
+        data = make(topic=b"t" * length, version=version)
+        assert topic_at(data, scan_record(data, 0, len(data))) == b"t" * length
 
 
 def test_the_quick_scan_never_accepts_a_flipped_record_that_decoding_rejects() -> None:

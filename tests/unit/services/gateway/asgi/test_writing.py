@@ -117,3 +117,31 @@ async def test_few_messages_are_written_at_once_and_keys_take_turns():
     assert small.done(), "a small answer does not wait"
     for task in many:
         assert json.loads(content(await task))["body"] == "x" * MIB
+
+
+async def test_a_small_record_with_a_large_body_is_written_as_text():
+    large = view(b"x" * (2 * SLICE_BYTES)) | {"size": 200}  # It is compressed in the store.
+    answer = await AnswerWriter().queue({"messages": [large]}, "key-1", binary=False)
+    (message,) = json.loads(content(answer))["messages"]
+    assert (message["body"], message["encoding"]) == ("x" * 2 * SLICE_BYTES, "text")
+
+
+@pytest.mark.parametrize("fields", [{}, {"damaged": [1]}])
+@pytest.mark.parametrize("binary", [False, True])
+async def test_encoded_messages_are_joined(fields, binary):
+    encode, decode = (msgspec.msgpack.encode, msgspec.msgpack.decode) if binary else (msgspec.json.encode, json.loads)
+    parts = [encode({"n": number}) for number in range(3)]
+    answer = await AnswerWriter().messages(dict(fields), iter(parts), "key-1", binary=binary)
+    assert decode(content(answer)) == fields | {"messages": [{"n": 0}, {"n": 1}, {"n": 2}]}
+    assert not answer.remaining
+
+
+@pytest.mark.parametrize("name", BODIES)
+async def test_a_large_body_behind_an_encoded_beginning_is_written_in_slices(name):
+    body = BODIES[name]
+    messages = iter([b'{"n":0}', (b'{"n":1', body)])
+    task = asyncio.ensure_future(AnswerWriter().messages({}, messages, "key-1", binary=False))
+    turns = await turns_while(task)
+    assert turns >= len(body) // SLICE_BYTES
+    shown = json.loads(content(task.result()))["messages"]
+    assert (shown[1]["body"], shown[1]["encoding"]) == body_view(body)

@@ -10,13 +10,13 @@ import msgspec
 
 from gantry.model.message import MessageQueue
 from services.gateway.errors import FORBIDDEN, ProblemError
+from services.gateway.views.messagecodings import JsonMessageWriter
+from services.gateway.views.messageparts import PropertyCache
 from services.gateway.ws.delivery import SharedBytes
 from services.gateway.ws.effects import Effect, Join, OpenTail, Send
 from services.gateway.ws.feed import Feed, PullOrder
 from services.gateway.ws.frames import JsonCodec
 from services.gateway.ws.limits import StreamLimits
-from services.gateway.ws.messagecodings import JsonMessageWriter
-from services.gateway.ws.messagewriter import PropertyCache
 from services.gateway.ws.session import Session
 from services.gateway.ws.subscription import Subscription
 from services.gateway.ws.tail import TailSubscription

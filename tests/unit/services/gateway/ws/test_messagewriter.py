@@ -9,10 +9,12 @@ from gantry.model.address import Address
 from gantry.model.compression import Compression
 from gantry.model.record import decode_record
 from services.gateway.usecases.reading.messages import read_message
+from services.gateway.views import messagecodings, messageparts
+from services.gateway.views.messagecodings import JsonMessageWriter, MsgpackMessageWriter
+from services.gateway.views.messageparts import MessageWriter, PropertyCache
 from services.gateway.views.messages import message_view
-from services.gateway.ws import messagecodings, messagewriter
-from services.gateway.ws.messagecodings import JsonMessageWriter, MsgpackMessageWriter
-from services.gateway.ws.messagewriter import MessageWriter, PropertyCache, WrittenMessages, write_messages
+from services.gateway.ws import messagewriter
+from services.gateway.ws.messagewriter import WrittenMessages, messages_frame, write_messages
 from tests.support.pulledrecords import pulled, record
 
 ALL = 1 << 40
@@ -31,7 +33,7 @@ def take_all(writer: MessageWriter, data: bytes, tags: frozenset[str] | None = N
 
 
 def decode(writer: MessageWriter, taken: WrittenMessages) -> list[dict[str, Any]]:
-    frame = writer.frame("s1", "4.0-9", taken.parts)
+    frame = messages_frame(writer, "s1", "4.0-9", taken.parts)
     module = msgspec.msgpack if isinstance(writer, MsgpackMessageWriter) else msgspec.json
     decoded: dict[str, Any] = module.decode(frame)
     assert decoded["type"] == "messages"
@@ -55,6 +57,7 @@ RECORDS = {
     "name that ends like it": record(7, message_id=None, properties={"MY_UNIQ_KEY": "x"}),
     "no properties": record(7, message_id=None, whole_record_crc=False),
     "long properties": record(7, properties={"long": "x" * 600}),
+    "unique key with a quote": record(7, message_id='"\\' * 16),
     "IPv6": record(7, born_host=Address("2001:db8::1", 5), store_host=Address("2001:db8::2", 6)),
     "compressed": record(7, b"x" * 10_000, compression=Compression.ZLIB),
     "large": record(7, b"y" * 100_000),
@@ -79,10 +82,16 @@ def test_equal_properties_are_encoded_once(writer: MessageWriter) -> None:
     assert len(cache) == 1
 
 
-def test_full_caches_are_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messagewriter, "_CACHED_MAX", 2)
+CACHES = {
+    MsgpackMessageWriter: ("_born_hosts", "_store_hosts"),
+    JsonMessageWriter: ("_hosts_json", "_store_hex"),
+}
+
+
+def test_full_caches_are_emptied(writer: MessageWriter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messageparts, "_CACHED_MAX", 2)
     monkeypatch.setattr(messagecodings, "_CACHED_MAX", 2)
-    cache, writer = PropertyCache(), MsgpackMessageWriter()
+    cache = PropertyCache()
     facts = writer.queue_facts("T", "b", 0, receipt_prefix=b"1.", tags=None)
     hosts = [Address("10.0.0.1", port) for port in range(5)]
     data = b"".join(
@@ -91,7 +100,7 @@ def test_full_caches_are_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = write_messages(writer, cache, facts, data, at=0, offset=0, messages_max=ALL, bytes_max=ALL)
     assert len(taken.parts) == 5
     assert len(cache) <= 2
-    for name in ("_born_hosts", "_store_hosts"):
+    for name in CACHES[type(writer)]:
         assert len(getattr(messagecodings, name)) <= 2
 
 

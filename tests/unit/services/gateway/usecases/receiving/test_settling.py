@@ -49,7 +49,10 @@ def settling(engine, brokers, cluster):
 def test_receipts_are_sorted_by_broker_and_bad_ones_reach_none():
     texts = [receipt(4), "forged", receipt(5, "b"), receipt(6, group="other"), receipt(4), receipt(7, topic="SECRET")]
     found = sort_receipts(KEY, "g", texts, lambda topic: topic == "T")
-    assert {broker: [index for index, _ in part] for broker, part in found.by_broker.items()} == {"a": [0], "b": [2]}
+    assert [(index, one.pop.broker_name, one.pop.queue_offset) for index, one in found.receipts()] == [
+        (0, "a", 4), (2, "b", 5),
+    ]  # fmt: skip
+    assert list(found.by_broker) == ["a", "b"]
     assert [result and result.outcome for result in found.results] == [
         None, "refused", None, "refused", "gone", "refused",
     ]  # fmt: skip
