@@ -11,9 +11,9 @@ Concurrency: the loop's thread.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Never
 
 from gantry.model.errors import InvalidIdError
 from gantry.model.names import RETRY_PREFIX
@@ -26,6 +26,7 @@ from gantry.remoting.errors import BodyError
 from gantry.remoting.headers.pop import AckMessageHeader, ChangeInvisibleTimeHeader, ChangeInvisibleTimeResponseHeader
 from gantry.runtime.clock import Clock
 from services.broker.durabilitywaiters import DurabilityWaiters, Outcome
+from services.broker.pop.ackreplies import reply_acked, reply_changed
 from services.broker.pop.checkpoints import CheckPoint, CheckPointTable
 from services.broker.pop.order import OrderInfo, OrderTable, acknowledge, show_at
 from services.broker.pop.polling import PopPolling
@@ -42,7 +43,7 @@ INVISIBLE_MS_MAX: Final = 12 * 3_600_000
 ACKS_MAX: Final = 4096
 """Limit of messages in one request 200151."""
 
-_Item = tuple[CheckPoint, int]
+_Item = tuple[CheckPoint, Sequence[int]]
 _Failed = Mapping[CheckPoint, RefusalError]
 _Done = Callable[[Outcome, _Failed], None]
 
@@ -101,14 +102,16 @@ class AckProcessor:
         if receipt.is_order:
             queue = (header.topic, header.consumer_group, receipt.queue_id)
             end = self._ack_in_order(queue, receipt.queue_offset, receipt.popped_at_ms)
-            self._waiters.wait(end, _reply, channel, request, None)
+            self._waiters.wait(end, reply_acked, channel, request, None)
             return
-        item = self._find(header.topic, header.consumer_group, receipt)
+        point = self._find(header.topic, header.consumer_group, receipt)
+        # At once, so that a second acknowledgement of the message is refused.
+        self._points.mark(point, receipt.queue_offset)
 
         def done(outcome: Outcome, failed: _Failed) -> None:
-            _reply(outcome, channel, request, failed.get(item[0]))
+            reply_acked(outcome, channel, request, failed.get(point))
 
-        self._add([item], done)
+        self._enqueue([(point, [receipt.queue_offset])], done)
 
     def batch_ack(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
         """200151: many messages are done. The response says which receipts are refused, and why."""
@@ -117,26 +120,26 @@ class AckProcessor:
             raise RefusalError(ResponseCode.NO_MESSAGE, "acks: the request names no message")
         refused: list[RefusedAck] = []
         items: list[_Item] = []
+        offsets_of: list[Sequence[int]] = []
         number = end = 0
         for index, ack in enumerate(acks):
             try:
-                offsets = ack.offsets()
+                offsets_of.append(ack.offsets())
             except BodyError as error:
                 raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, f"acks[{index}]: {error}") from None
-            number += len(offsets)
+            number += len(offsets_of[-1])
             if number > ACKS_MAX:
                 raise RefusalError(
                     ResponseCode.MESSAGE_ILLEGAL, f"acks: more than {ACKS_MAX} messages; none is acknowledged"
                 )
-        for index, ack in enumerate(acks):
-            for offset in ack.offsets():
+        for index, (ack, offsets) in enumerate(zip(acks, offsets_of, strict=True)):
+            for offset in self._take_of_batch(ack, offsets, items):
                 try:
                     if ack.revive_queue_id == ORDER_REVIVE_QUEUE:
                         end = self._ack_of_batch_in_order(ack, offset)
                     else:
-                        self._mark(items, self._find_of_batch(ack, offset))
+                        self._refuse_of_batch(ack, offset)
                 except RefusalError as error:
-                    self.refused += 1
                     refused.append(RefusedAck(ack=index, code=int(error.code), offset=offset, remark=error.remark))
         if not items and not end:
             code = refused[0].code if refused else ResponseCode.NO_MESSAGE
@@ -156,14 +159,15 @@ class AckProcessor:
         }
 
         def done(outcome: Outcome, failed: _Failed) -> None:
-            for point, offset in items:
+            for point, offsets in items if failed else ():
                 if point in failed:
-                    error = failed[point]
-                    refused.append(
-                        RefusedAck(ack=indexes[point.key], code=int(error.code), offset=offset, remark=error.remark)
+                    index, error = indexes[point.key], failed[point]
+                    refused.extend(
+                        RefusedAck(ack=index, code=int(error.code), offset=offset, remark=error.remark)
+                        for offset in offsets
                     )
             body = BatchAckResponse(refused=refused).encode() if refused else None
-            _reply(outcome, channel, request, None, body)
+            reply_acked(outcome, channel, request, None, body)
 
         if items:
             self._enqueue(items, done)
@@ -184,9 +188,9 @@ class AckProcessor:
         now_ms = self._clock.now_ms()
         if receipt.is_order:
             response, end = self._change_in_order(header, receipt, now_ms)
-            self._waiters.wait(end, _reply_changed, channel, request, response)
+            self._waiters.wait(end, reply_changed, channel, request, response)
             return
-        point, offset = self._find(header.topic, header.consumer_group, receipt)
+        point, offset = self._find(header.topic, header.consumer_group, receipt), receipt.queue_offset
         key = CheckPointKey(header.topic, header.consumer_group, receipt.queue_id, offset, now_ms)
         while self._points.find(key) is not None:
             key = key._replace(popped_at_ms=key.popped_at_ms + 1)
@@ -195,7 +199,7 @@ class AckProcessor:
         response = ChangeInvisibleTimeResponseHeader(
             pop_time=key.popped_at_ms, invisible_time=header.invisible_time, revive_qid=point.revive_queue_id
         )
-        reply = partial(_reply_changed, channel=channel, request=request, response=response)
+        reply = partial(reply_changed, channel=channel, request=request, response=response)
         self._waiters.wait(end, self._changed, reply, changed, point)
 
     def _changed(
@@ -243,30 +247,57 @@ class AckProcessor:
                 f"offset is illegal, key:{topic}@{queue_id}, commit:{offset}, store:{low}~{high}",
             )
 
-    def _find(self, topic: str, group: str, receipt: PopReceipt) -> _Item:
-        """Return the check point and the offset of a message that is out under a receipt. Raises RefusalError."""
+    def _find(self, topic: str, group: str, receipt: PopReceipt) -> CheckPoint:
+        """Return the check point of a message that is out under a receipt. Raises RefusalError."""
+        point = self._point(topic, group, receipt)
+        if point is None or not point.has(receipt.queue_offset):
+            raise self._gone(topic, group, receipt.queue_id, receipt.queue_offset)
+        return point
+
+    def _point(self, topic: str, group: str, receipt: PopReceipt) -> CheckPoint | None:
+        """Return the unfinished check point of a receipt, or None."""
         key = CheckPointKey(topic, group, receipt.queue_id, receipt.start_offset, receipt.popped_at_ms)
         point = self._points.find(key)
-        if (
-            point is None
-            or not point.is_stored
-            or (point.invisible_ms, point.revive_queue_id) != (receipt.invisible_ms, receipt.revive_queue_id)
-            or not point.has(receipt.queue_offset)
-        ):
-            raise self._gone(topic, group, receipt.queue_id, receipt.queue_offset)
-        return point, receipt.queue_offset
+        if point is None or not point.is_stored:
+            return None
+        is_same = (point.invisible_ms, point.revive_queue_id) == (receipt.invisible_ms, receipt.revive_queue_id)
+        return point if is_same else None
 
-    def _find_of_batch(self, ack: BatchAck, offset: int) -> _Item:
-        if ack.topic.startswith(RETRY_PREFIX):
-            topic = ack.topic
-        else:
-            topic = real_topic(ack.topic, ack.group, ack.retry)
+    def _take_of_batch(self, ack: BatchAck, offsets: Sequence[int], items: list[_Item]) -> Sequence[int]:
+        """Take the messages of a pop and queue that are out as done, and return the others.
+
+        They are marked at once, so that a second acknowledgement of a message is refused.
+        """
+        if not offsets or ack.revive_queue_id == ORDER_REVIVE_QUEUE:
+            return offsets
+        topic, receipt = self._receipt_of_batch(ack, offsets[0])
+        point = self._point(topic, ack.group, receipt)
+        if point is None:
+            return offsets
+        config = self._topics.find(topic)
+        if config is None or not 0 <= ack.queue_id < config.read_queue_nums:
+            return offsets
+        low, high = self._store.min_offset(topic, ack.queue_id), self._store.max_offset(topic, ack.queue_id)
+        inside = offsets if low <= offsets[0] <= offsets[-1] <= high else [at for at in offsets if low <= at <= high]
+        taken = self._points.take(point, inside)
+        if taken:
+            items.append((point, taken))
+        return () if len(taken) == len(offsets) else sorted(set(offsets).difference(taken))
+
+    def _refuse_of_batch(self, ack: BatchAck, offset: int) -> Never:
+        """Raise the RefusalError of a message that `_take_of_batch` has left."""
+        topic, receipt = self._receipt_of_batch(ack, offset)
         self._check(topic, ack.queue_id, offset)
+        raise self._gone(topic, ack.group, receipt.queue_id, offset)
+
+    def _receipt_of_batch(self, ack: BatchAck, offset: int) -> tuple[str, PopReceipt]:
+        """Return the topic that has a message of a batch, and its receipt."""
+        topic = ack.topic if ack.topic.startswith(RETRY_PREFIX) else real_topic(ack.topic, ack.group, ack.retry)
         receipt = PopReceipt(
             ack.start_offset, ack.popped_at_ms, ack.invisible_ms, ack.revive_queue_id, ack.retry, self._broker_name,
             ack.queue_id, offset,
         )  # fmt: skip
-        return self._find(topic, ack.group, receipt)
+        return topic, receipt
 
     def _gone(self, topic: str, group: str, queue_id: int, offset: int) -> RefusalError:
         return self._refusal(
@@ -279,22 +310,11 @@ class AckProcessor:
         self.refused += 1
         return RefusalError(code, remark)
 
-    def _mark(self, items: list[_Item], item: _Item) -> None:
-        """Take a message as done at once, so that a second acknowledgement of it is refused."""
-        self._points.mark(*item)
-        items.append(item)
-
-    def _add(self, found: list[_Item], done: _Done) -> None:
-        items: list[_Item] = []
-        for item in found:
-            self._mark(items, item)
-        self._enqueue(items, done)
-
     def _enqueue(self, items: list[_Item], done: _Done) -> None:
         if not self._batch_done:
             asyncio.get_running_loop().call_soon(self._flush)
-        for point, offset in items:
-            self._batch.setdefault(point, []).append(offset)
+        for point, offsets in items:
+            self._batch.setdefault(point, []).extend(offsets)
         self._batch_done.append(done)
 
     def _flush(self) -> None:
@@ -366,30 +386,3 @@ class AckProcessor:
 def _complete(outcome: Outcome, requests: list[_Done], failed: _Failed) -> None:
     for done in requests:
         done(outcome, failed)
-
-
-def refuse_undurable(outcome: Outcome) -> RefusalError:
-    """Return the refusal of a request whose record may not be durable."""
-    return RefusalError(
-        ResponseCode.SYSTEM_ERROR, f"it is unknown whether the broker has kept it: {outcome.value}; try again"
-    )
-
-
-def _reply(
-    outcome: Outcome, channel: Channel, request: RemotingCommand, failed: RefusalError | None, body: bytes | None = None
-) -> None:
-    if failed is None and outcome is not Outcome.DURABLE:
-        failed = refuse_undurable(outcome)
-    if failed is None:
-        channel.reply(request, RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body))
-    else:
-        channel.reply(request, failed.reply_to(request))
-
-
-def _reply_changed(
-    outcome: Outcome, channel: Channel, request: RemotingCommand, response: ChangeInvisibleTimeResponseHeader
-) -> None:
-    if outcome is Outcome.DURABLE:
-        channel.reply(request, RemotingCommand.response_to(request, ResponseCode.SUCCESS, response))
-    else:
-        channel.reply(request, refuse_undurable(outcome).reply_to(request))

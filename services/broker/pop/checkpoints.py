@@ -47,13 +47,23 @@ class CheckPoint:
         self.is_stored = False
         self.due_at_ms = key.popped_at_ms + invisible_ms
 
+    def bit(self, offset: int) -> int:
+        """Return the bit of the message at an offset in `left`; 0 if it does not belong to the check point."""
+        offsets = self.offsets
+        index = offset - offsets[0]
+        # Without a filter, the messages of a pop follow each other.
+        if 0 <= index < len(offsets) and offsets[index] == offset:
+            return 1 << index
+        return 1 << offsets.index(offset) if offset in offsets else 0
+
     def has(self, offset: int) -> bool:
         """Return whether the message at an offset belongs to the check point and is not done."""
-        return offset in self.offsets and bool(self.left >> self.offsets.index(offset) & 1)
+        return bool(self.left & self.bit(offset))
 
     def mark(self, offset: int, *, done: bool) -> None:
         """Note that a message is done, or that it is not, after all."""
-        bit = 1 << self.offsets.index(offset)
+        bit = self.bit(offset)
+        assert bit, f"message {offset} of {self.key}"
         self.left = self.left & ~bit if done else self.left | bit
 
     def left_offsets(self) -> list[int]:
@@ -119,6 +129,21 @@ class CheckPointTable:
         elif not done and point.key not in self._table:
             self._enter(point)
             heapq.heappush(self._due, (point.due_at_ms, point))
+
+    def take(self, point: CheckPoint, offsets: Sequence[int]) -> list[int]:
+        """Note that messages of an unfinished check point are done; return those that were not done before."""
+        left = point.left
+        taken = []
+        for offset in offsets:
+            bit = point.bit(offset)
+            if left & bit:
+                left &= ~bit
+                taken.append(offset)
+        point.left = left
+        self.in_flight -= len(taken)
+        if taken and not left:
+            self._leave(point)
+        return taken
 
     def drop(self, point: CheckPoint) -> None:
         """Forget a check point whose topic or group is gone."""

@@ -29,7 +29,7 @@ from gantry.runtime.clock import Clock
 from services.broker.coldreader import ColdReader
 from services.broker.durabilitywaiters import DurabilityWaiters, Outcome
 from services.broker.overload import Overload
-from services.broker.pop.acks import refuse_undurable
+from services.broker.pop.ackreplies import refuse_undurable
 from services.broker.pop.checks import PopChecks
 from services.broker.pop.polling import POLL_MS_MAX, PopPolling, Waiting
 from services.broker.pop.positions import Positions
