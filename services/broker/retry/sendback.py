@@ -178,7 +178,9 @@ class SendBackProcessor:
             reason = f"gantryDelayMs: {delay_ms} is not within 0 and {DELAY_MS_MAX}"
             raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, reason)
         if len(names.retry_topic(header.group)) > names.RETRY_TOPIC_LENGTH_MAX:
-            raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, f"group {header.group}: the name is too long for retries")
+            length, longest = len(names.retry_topic(header.group)), names.RETRY_TOPIC_LENGTH_MAX
+            reason = f"group {header.group}: its retry topic has {length} characters, at most {longest} are allowed"
+            raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, reason)
         return group
 
     def _store_record(

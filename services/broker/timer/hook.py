@@ -81,7 +81,8 @@ class TimerHook:
             raise RefusalError(
                 ResponseCode.MESSAGE_ILLEGAL,
                 "timer message illegal, the delay time should not be bigger than the max delay "
-                f"{self._delay_max_ms}ms; or if set del msg, the delay time should be bigger than the current time",
+                f"{self._delay_max_ms}ms; or if set del msg, the delay time should be bigger than the current time; "
+                f"the delay is {delivery_ms - now_ms}ms",
             )
         if not is_past:
             self._store_for_later(message, waiting_second_ms(delivery_ms))
@@ -109,10 +110,11 @@ class TimerHook:
         limit = self._slot_max
         if limit >= INT32_MAX:
             return
-        beyond = self._waiting.congestion(second_ms) - limit
+        waiting = self._waiting.congestion(second_ms)
+        beyond = waiting - limit
         if beyond > 0 and (beyond >= limit or self._rng.below(_PER_MILLE) * (limit + 0.1) > _PER_MILLE * beyond):
             raise RefusalError(
                 ResponseCode.SYSTEM_ERROR,
                 f"timer message is under flow control, max num limit is {2 * limit} or the current value is greater "
-                f"than {limit} and less than {2 * limit}, trigger random flow control",
+                f"than {limit} and less than {2 * limit}, trigger random flow control; {waiting} wait for this second",
             )

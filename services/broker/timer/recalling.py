@@ -54,7 +54,7 @@ from services.broker.store.errors import StoreReadError
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import PutResult, PutStatus
 from services.broker.timer.delivery import copied
-from services.broker.timer.recalls import Recalls
+from services.broker.timer.recalls import RECALLS_MAX, Recalls
 from services.broker.timer.recovery import due_ms, timer_message
 from services.broker.timer.request import drop_requests, waiting_second_ms
 from services.broker.timer.waiting import Waiting
@@ -225,8 +225,10 @@ class Recalling:
             raise self._refusal(code.ILLEGAL_OPERATION, "broker service not available")
         if not self._is_wheel_enabled:
             raise self._refusal(code.SYSTEM_ERROR, "execute error")
-        if handle.at_ms - now_ms >= self._delay_max_ms:
-            raise self._refusal(code.ILLEGAL_OPERATION, "timestamp invalid")
+        ahead_ms = handle.at_ms - now_ms
+        if ahead_ms >= self._delay_max_ms:
+            reason = f"timestamp invalid: {handle.at_ms} is {ahead_ms} ms ahead, and not below {self._delay_max_ms}"
+            raise self._refusal(code.ILLEGAL_OPERATION, reason)
         if self._is_late(waiting_second_ms(handle.at_ms) // SECOND_MS):
             raise self._late()
         return handle
@@ -257,7 +259,9 @@ class Recalling:
     ) -> int:
         """Append a deletion, and return its end in the log. Raises RefusalError, with `outcome`: it was not appended."""
         if not self._recalls.has_room(self._waiting.queue_offset):
-            raise self._refusal(ResponseCode.SYSTEM_BUSY, "too many recalls wait", outcome=outcome)
+            raise self._refusal(
+                ResponseCode.SYSTEM_BUSY, f"{RECALLS_MAX} recalls wait, no more are taken at once", outcome=outcome
+            )
         result = self._checked_put(self._deletion(handle, group, second, pack_host(channel.peer)), outcome=outcome)
         place = {"physical_offset": result.physical_offset, "queue_offset": result.queue_offset}
         self._recalls.add(second, _key(handle), **place)

@@ -423,3 +423,11 @@ async def test_retries_and_letters_have_the_properties_that_apache_writes(unit: 
     }  # fmt: skip
     assert ours == golden["properties"]
     assert letter.reconsume_times == golden["reconsumeTimes"] == 2
+
+
+async def test_a_group_whose_retry_topic_would_be_too_long_is_refused_with_both_lengths(unit: BrokerUnit) -> None:
+    message = await send(unit)
+    ext = {"offset": str(message.physical_offset), "group": "g" * 250, "delayLevel": "0"}
+    answer = await unit.ask(CODE, ext=ext)
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert answer.remark == f"group {'g' * 250}: its retry topic has 257 characters, at most 255 are allowed"

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from gantry.model.message import StoredMessage
+from gantry.model.recallhandle import RecallHandle, encode_recall_handle
 from gantry.model.record import iter_records
 from gantry.remoting.bodies.timer import WaitingMessages
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.headers.timer import RecallMessageHeader, RescheduleMessageHeader, WaitingMessagesHeader
 from gantry.runtime.rng import Rng
 from gantry.storeformat.timerfiles import decode_timer_check, decode_timer_metrics
-from tests.support.brokerunit import BrokerUnit
+from tests.support.brokerunit import IDENTITY, BrokerUnit
 from tests.support.memfilesystem import MemFileSystem
 
 DAY_S = 86_400
@@ -124,7 +125,7 @@ async def test_a_time_beyond_40_days_is_refused_by_name_and_nothing_is_stored() 
         assert refused.code == ResponseCode.MESSAGE_ILLEGAL
         assert refused.remark == (
             "timer message illegal, the delay time should not be bigger than the max delay 3456000000ms; or if set del "
-            "msg, the delay time should be bigger than the current time"
+            "msg, the delay time should be bigger than the current time; the delay is 3456001000ms"
         )
         assert unit.store.max_physical_offset == before
         assert (await unit.send(properties={"TIMER_DELAY_SEC": str(40 * DAY_S)})).code == ResponseCode.SUCCESS
@@ -398,6 +399,18 @@ async def test_a_wrong_handle_is_refused_by_name_and_nothing_is_stored() -> None
         assert len(await bodies(unit)) == 1
 
 
+async def test_a_handle_beyond_the_longest_delay_is_refused_with_the_time_and_the_limit() -> None:
+    async with BrokerUnit() as unit:
+        await unit.make_topic("T")
+        at_ms = unit.clock.now_ms() + 41 * DAY_S * 1000
+        answer = await recall(unit, encode_recall_handle(RecallHandle("T", IDENTITY.name, at_ms, "K")))
+        assert answer.code == ResponseCode.ILLEGAL_OPERATION
+        assert answer.remark == (
+            f"recall failed, timestamp invalid: {at_ms} is 3542400000 ms ahead, and not below 3456000000"
+        )
+        assert unit.store.max_offset("rmq_sys_wheel_timer", 0) == 0
+
+
 async def test_waiting_messages_fire_after_a_restart_and_what_was_due_meanwhile_fires_at_once() -> None:
     files: MemFileSystem | None = None
     async with BrokerUnit() as unit:
@@ -495,6 +508,7 @@ async def test_a_congested_second_takes_no_more_messages() -> None:
         assert codes[:6] == [0] * 6
         assert codes[-1] == ResponseCode.SYSTEM_ERROR
         assert "under flow control" in str(reply.remark)
+        assert f"; {codes.count(0)} wait for this second" in str(reply.remark)
         assert 6 <= codes.count(0) <= 10
 
 
