@@ -28,7 +28,15 @@ export type ServerFrame =
   | { type: "subscribed"; id?: string | number; subscription: string; skipped?: string }
   | { type: "assigned"; subscription: string; queues: { broker: string; queue_id: number; next_offset: string }[] }
   | { type: "messages"; subscription: string; receipt: string; messages: LiveMessage[] }
-  | { type: "state"; id?: string | number; subscription: string; in_flight: number; reason?: string }
+  | {
+      type: "state";
+      id?: string | number;
+      subscription: string;
+      in_flight: number;
+      reason?: string;
+      /** Stored messages that a live tail has not looked at since its start. */
+      skipped?: string;
+    }
   | { type: "error"; id?: string | number; subscription?: string; receipt?: string; problem: StreamProblem }
   | { type: "goodbye"; retry: boolean; after_ms?: number; reason: string };
 
@@ -40,6 +48,16 @@ export interface Subscribe {
   credit?: { messages: number; bytes: number };
   batch?: number;
   max_reconsume_times?: number;
+}
+
+/** A live tail: the messages of a topic as they arrive, without a group. */
+export interface Tail {
+  mode: "tail";
+  topic: string;
+  filter?: string | { sql: string };
+  from?: string;
+  rate_per_s?: number;
+  credit?: { messages: number; bytes: number };
 }
 
 const KNOWN = new Set(["welcome", "subscribed", "assigned", "messages", "state", "error", "goodbye"]);

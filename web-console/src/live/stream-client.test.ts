@@ -70,6 +70,21 @@ test("it subscribes after the welcome, and again on the next connection", async 
   expect(wire(1).sent).toHaveLength(1);
 });
 
+test("a live tail is subscribed to without a group, gets credit, and pauses", async () => {
+  const client = await start();
+  client.subscribe({ mode: "tail", topic: "T", rate_per_s: 50 });
+  wire(0).say({ type: "welcome" });
+  client.credit("s1", 3, 600);
+  client.pause("s1");
+  client.resume("s1");
+  expect(wire(0).sent).toEqual([
+    { type: "subscribe", id: "1", mode: "tail", topic: "T", rate_per_s: 50 },
+    { type: "credit", subscription: "s1", messages: 3, bytes: 600 },
+    { type: "pause", subscription: "s1" },
+    { type: "resume", subscription: "s1" },
+  ]);
+});
+
 test("it waits ever longer, and as long as the gateway asks", async () => {
   await start();
   wire(0).end();

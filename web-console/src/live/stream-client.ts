@@ -2,7 +2,7 @@
  * A client of the gateway's WebSocket stream. It knows nothing of the console: it is given a function that gets tickets,
  * and reports frames and its state. It connects again by itself, with growing pauses, until it is closed.
  */
-import { readFrame, type ServerFrame, type Subscribe } from "./frames";
+import { readFrame, type ServerFrame, type Subscribe, type Tail } from "./frames";
 
 const SUBPROTOCOL = "gantry.v1.json";
 const PAUSE_MS_MIN = 500;
@@ -25,7 +25,7 @@ export interface StreamOptions {
 export class StreamClient {
   private socket: WebSocket | null = null;
   private timer: ReturnType<typeof setTimeout> | null = null;
-  private readonly subscriptions: Subscribe[] = [];
+  private readonly subscriptions: (Subscribe | Tail)[] = [];
   private failures = 0;
   private lastId = 0;
   private isClosed = false;
@@ -36,7 +36,7 @@ export class StreamClient {
   }
 
   /** Subscribes now, and again on each new connection. */
-  subscribe(subscription: Subscribe): void {
+  subscribe(subscription: Subscribe | Tail): void {
     this.subscriptions.push(subscription);
     if (this.socket?.readyState === 1) {
       this.sendSubscribe(subscription);
@@ -45,6 +45,11 @@ export class StreamClient {
 
   ack(subscription: string, receipts: string[]): void {
     this.send({ type: "ack", subscription, receipts });
+  }
+
+  /** Lets the server send this much more; a live tail acknowledges nothing, so nothing else gives it credit. */
+  credit(subscription: string, messages: number, bytes: number): void {
+    this.send({ type: "credit", subscription, messages, bytes });
   }
 
   pause(subscription: string): void {
@@ -130,7 +135,7 @@ export class StreamClient {
     this.timer = setTimeout(() => void this.open(), Math.max(pauseMs, this.goodbye?.afterMs ?? 0));
   }
 
-  private sendSubscribe(subscription: Subscribe): void {
+  private sendSubscribe(subscription: Subscribe | Tail): void {
     this.lastId += 1;
     this.send({ type: "subscribe", id: String(this.lastId), ...subscription });
   }

@@ -7,8 +7,8 @@ import { curlCommand, type Call } from "@/models/commands";
 
 const ICON_PX = 16;
 
-/** Copies an action as a curl command, and as a gantry command where there is one. */
-export function CopyAs({ call, gantry }: { call: Call; gantry?: string }) {
+/** Copies an action as a curl command, and as a gantry command where there is one. `label` tells it from another one. */
+export function CopyAs({ call, gantry, label }: { call: Call; gantry?: string; label?: string }) {
   const { t } = useTranslation();
   const clipboard = useClipboard();
   const copy = (text: string) => {
@@ -19,7 +19,7 @@ export function CopyAs({ call, gantry }: { call: Call; gantry?: string }) {
     <Menu position="bottom-end">
       <Menu.Target>
         <Button variant="subtle" size="xs" color="gray" leftSection={<IconCopy size={ICON_PX} />}>
-          {t("copy.title")}
+          {label ?? t("copy.title")}
         </Button>
       </Menu.Target>
       <Menu.Dropdown>

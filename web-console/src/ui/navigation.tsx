@@ -1,6 +1,7 @@
 import {
   IconGauge,
   IconListCheck,
+  IconMail,
   IconReportAnalytics,
   IconStack2,
   IconUsersGroup,
@@ -24,6 +25,7 @@ export interface NavItem {
 const PAGES: NavItem[] = [
   { to: "/", feature: "overview", icon: IconGauge, needs: ["GET /v1/cluster"] },
   { to: "/topics", feature: "topics", icon: IconStack2, needs: ["GET /v1/topics"] },
+  { to: "/messages", feature: "messages", icon: IconMail, needs: ["GET /v1/topics/{topic}/messages"] },
   { to: "/groups", feature: "groups", icon: IconUsersGroup, needs: ["GET /v1/groups"] },
   { to: "/reports", feature: "reports", icon: IconReportAnalytics, needs: ["GET /v1/reports"] },
   { to: "/jobs", feature: "jobs", icon: IconListCheck, needs: ["GET /v1/jobs"] },

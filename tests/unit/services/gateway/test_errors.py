@@ -39,6 +39,7 @@ def test_every_error_of_the_client_has_a_row():
         client.BrokerError(2, None, "x"),
         client.NotServedError(900_001, "x"),
         client.DrainedError(16, None, "x"),
+        client.GroupDeletedError(26, None, "x"),
         client.NoAnswerError("a", "r", sent=True),
         client.RequestTimeoutError("a", "r", sent=True),
         client.ConnectionFailedError("a", "r", sent=False),

@@ -1,0 +1,142 @@
+import { Alert, Button, Group, NativeSelect, Stack, Text } from "@mantine/core";
+import { useEffect, useRef, useState } from "react";
+import { useTranslation } from "react-i18next";
+import { getTicket, type Message } from "@/api/messages";
+import { StreamClient, type StreamState } from "@/live/stream-client";
+import { gantryCommand } from "@/models/commands";
+import { arrived, EMPTY_TAIL, reconnected, skipped, type TailView } from "@/models/tail";
+import { CopyAs } from "@/ui/copy-as";
+import { useFormat } from "@/ui/format";
+import { Empty } from "@/ui/page-frame";
+import { saveMessages } from "./export";
+import { MessageTable } from "./message-table";
+
+const RATES = ["10", "100", "500", "2000"];
+// The view changes four times a second, however many messages come.
+const FLUSH_MS = 250;
+const CREDIT = { messages: 4_000, bytes: 16 * 1024 * 1024 };
+
+/** The messages of a topic as they arrive. Messages that are not shown are counted. */
+export function LiveTail({
+  topic,
+  tags,
+  sql,
+  onOpen,
+}: {
+  topic: string;
+  tags: string;
+  sql: string;
+  onOpen: (message: Message) => void;
+}) {
+  const { t } = useTranslation("messages");
+  const format = useFormat();
+  const [rate, setRate] = useState("100");
+  const [isPaused, setPaused] = useState(false);
+  const [view, setView] = useState<TailView<Message>>(EMPTY_TAIL);
+  const [state, setState] = useState<[StreamState, string | null]>(["connecting", null]);
+  const [problem, setProblem] = useState<string | null>(null);
+  const stream = useRef<{ client: StreamClient; subscription: string } | null>(null);
+  useEffect(() => {
+    const waiting: Message[] = [];
+    const flush = setInterval(() => {
+      if (waiting.length === 0) return;
+      const batch = waiting.splice(0);
+      setView((old) => arrived(old, batch));
+    }, FLUSH_MS);
+    const url = `${window.location.origin.replace(/^http/, "ws")}/v1/stream`;
+    const client = new StreamClient({
+      url,
+      ticket: getTicket,
+      onState: (next, reason) => {
+        setState([next, reason]);
+      },
+      onFrame: (frame) => {
+        if (frame.type === "subscribed") {
+          stream.current = { client, subscription: frame.subscription };
+          setPaused(false);
+          setProblem(null);
+          setView(reconnected);
+        } else if (frame.type === "messages") {
+          const messages = frame.messages as unknown as Message[];
+          waiting.push(...messages);
+          const bytes = messages.reduce((sum, message) => sum + message.size, 0);
+          client.credit(frame.subscription, messages.length, bytes);
+        } else if (frame.type === "state" && frame.skipped !== undefined) {
+          const count = frame.skipped;
+          setView((old) => skipped(old, count));
+        } else if (frame.type === "error") {
+          setProblem(frame.problem.detail);
+        }
+      },
+    });
+    const filter = sql !== "" ? { sql } : tags;
+    client.subscribe({
+      mode: "tail",
+      topic,
+      rate_per_s: Number(rate),
+      credit: CREDIT,
+      ...(filter === "" ? {} : { filter }),
+    });
+    return () => {
+      clearInterval(flush);
+      client.close();
+      stream.current = null;
+    };
+  }, [topic, tags, sql, rate]);
+  const toggle = () => {
+    const open = stream.current;
+    if (open === null) return;
+    if (isPaused) open.client.resume(open.subscription);
+    else open.client.pause(open.subscription);
+    setPaused(!isPaused);
+  };
+  const [connection, reason] = state;
+  return (
+    <Stack gap="sm">
+      <Group align="flex-end" gap="sm">
+        <NativeSelect
+          label={t("tail.rate")}
+          value={rate}
+          data={RATES.map((value) => ({ value, label: t("tail.perSecond", { rate: format.count(value) }) }))}
+          onChange={(event) => {
+            setRate(event.currentTarget.value);
+          }}
+        />
+        <Button variant="default" onClick={toggle} disabled={connection !== "open"}>
+          {isPaused ? t("tail.resume") : t("tail.pause")}
+        </Button>
+        <Button
+          variant="default"
+          disabled={view.rows.length === 0}
+          onClick={() => {
+            saveMessages(view.rows, `${topic}.ndjson`);
+          }}
+        >
+          {t("export")}
+        </Button>
+        <CopyAs
+          call={{ method: "POST", path: "/v1/tickets" }}
+          gantry={gantryCommand(
+            "tail",
+            topic,
+            ...(sql !== "" ? ["--sql", sql] : tags !== "" ? ["--filter", tags] : []),
+            "--rate",
+            rate,
+          )}
+        />
+      </Group>
+      <Text size="sm" c="dimmed" role="status">
+        {isPaused ? t("tail.paused") : t(`tail.state.${connection}`)}
+        {reason !== null && ` (${reason})`} · {t("tail.received", { received: format.count(view.received) })}
+        {view.left > 0 && ` · ${t("tail.left", { left: format.count(view.left) })}`}
+        {view.skipped > 0n && ` · ${t("tail.skipped", { skipped: format.count(view.skipped) })}`}
+      </Text>
+      {problem !== null && (
+        <Alert role="alert" color="red" variant="light">
+          {problem}
+        </Alert>
+      )}
+      {view.rows.length === 0 ? <Empty>{t("tail.none")}</Empty> : <MessageTable rows={view.rows} onOpen={onOpen} />}
+    </Stack>
+  );
+}

@@ -1,0 +1,238 @@
+import { Badge, Button, Drawer, Group, Stack, Table, Text, Timeline, Title } from "@mantine/core";
+import { notifications } from "@mantine/notifications";
+import { useMutation, useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
+import { useTranslation } from "react-i18next";
+import type { Message } from "@/api/messages";
+import { sendMessage, type NewMessage } from "@/api/topics";
+import type { Schema } from "@/api/types";
+import { gantryCommand } from "@/models/commands";
+import { BodyViewer } from "@/ui/body-viewer";
+import { useConfirm } from "@/ui/confirm";
+import { CopyAs } from "@/ui/copy-as";
+import { useFormat } from "@/ui/format";
+import { QueryState } from "@/ui/page-frame";
+import { useOperations, useRole } from "@/ui/session";
+import { Ago, Name, Value } from "@/ui/value";
+import { saveMessages } from "./export";
+import { lifeQuery, messageQuery } from "./queries";
+
+const STATE_COLORS: Record<string, string> = { consumed: "green", dead: "red", retrying: "orange", unknown: "gray" };
+
+/** One message beside the list: body, properties, and its life. */
+export function MessageDrawer({ id, topic, onClose }: { id: string; topic: string; onClose: () => void }) {
+  const { t } = useTranslation("messages");
+  const query = useQuery({ ...messageQuery(id, topic), enabled: id !== "" });
+  return (
+    <Drawer
+      opened={id !== ""}
+      onClose={onClose}
+      position="right"
+      size="xl"
+      title={t("message")}
+      closeButtonProps={{ "aria-label": t("common:close") }}
+    >
+      {id !== "" && <QueryState query={query}>{(message) => <Details message={message} />}</QueryState>}
+    </Drawer>
+  );
+}
+
+function Details({ message }: { message: Message }) {
+  const { t } = useTranslation("messages");
+  const format = useFormat();
+  const has = useOperations();
+  const facts: [string, React.ReactNode][] = [
+    [t("id"), <Name key="id">{message.message_id}</Name>],
+    [t("storedId"), <Name key="stored">{message.stored_id}</Name>],
+    [t("place"), <Name key="place">{`${message.broker} / ${message.queue_id} @ ${message.queue_offset}`}</Name>],
+    [t("stored"), format.time(message.stored_at)],
+    [t("born"), format.time(message.born_at)],
+    [t("host"), <Name key="host">{message.born_host}</Name>],
+    [t("tag"), <Name key="tag">{message.tag ?? "–"}</Name>],
+    [t("keys"), <Name key="keys">{message.keys.join(", ") || "–"}</Name>],
+    [t("retries"), format.count(message.reconsume_times)],
+    [t("size"), format.bytes(message.size)],
+  ];
+  return (
+    <Stack gap="md">
+      <Group gap="xs">
+        <CopyAs
+          call={{ method: "GET", path: "/v1/messages/{id}", values: { id: message.stored_id } }}
+          gantry={gantryCommand("message", "get", message.stored_id)}
+        />
+        <Button
+          size="xs"
+          variant="default"
+          onClick={() => {
+            saveMessages([message], `${message.message_id}.ndjson`);
+          }}
+        >
+          {t("export")}
+        </Button>
+        <Resend message={message} />
+      </Group>
+      <BodyViewer body={message.body} encoding={message.encoding} />
+      <Facts label={t("facts")} rows={facts} />
+      {Object.keys(message.properties).length > 0 && (
+        <>
+          <Title order={3}>{t("properties")}</Title>
+          <Facts
+            label={t("properties")}
+            rows={Object.entries(message.properties).map(([name, value]) => [
+              name,
+              <Name key={name}>{String(value)}</Name>,
+            ])}
+          />
+        </>
+      )}
+      {has(["GET /v1/messages/{id}/trace"]) && <Life message={message} />}
+    </Stack>
+  );
+}
+
+function Facts({ label, rows }: { label: string; rows: [string, React.ReactNode][] }) {
+  return (
+    <Table aria-label={label} verticalSpacing={4} layout="fixed">
+      <Table.Tbody>
+        {rows.map(([name, value]) => (
+          <Table.Tr key={name}>
+            <Table.Th scope="row" w="34%" fw={400} c="dimmed" style={{ overflowWrap: "anywhere" }}>
+              <Name>{name}</Name>
+            </Table.Th>
+            <Table.Td style={{ overflowWrap: "anywhere" }}>{value}</Table.Td>
+          </Table.Tr>
+        ))}
+      </Table.Tbody>
+    </Table>
+  );
+}
+
+/** What happened to the message, and what each group made of it. */
+function Life({ message }: { message: Message }) {
+  const { t } = useTranslation("messages");
+  const query = useQuery(lifeQuery(message.stored_id, message.topic));
+  return (
+    <Stack gap="sm" component="section" aria-label={t("life.title")}>
+      <Group justify="space-between">
+        <Title order={3}>{t("life.title")}</Title>
+        <CopyAs
+          call={{ method: "GET", path: "/v1/messages/{id}/trace", values: { id: message.stored_id } }}
+          gantry={gantryCommand("message", "trace", message.stored_id, "--topic", message.topic)}
+        />
+      </Group>
+      <QueryState query={query}>
+        {(life) => (
+          <Stack gap="sm">
+            <Events events={life.events} />
+            <Stack gap={4} component="ul" m={0} p={0} style={{ listStyle: "none" }}>
+              {life.groups.map((group) => (
+                <Text key={group.group} component="li" size="sm" style={{ overflowWrap: "anywhere" }}>
+                  <Badge color={STATE_COLORS[group.state] ?? "blue"} variant="light" tt="none" radius="sm">
+                    {t(`life.state.${group.state}`)}
+                  </Badge>{" "}
+                  <Link to="/groups/$group" params={{ group: group.group }} className="row-link">
+                    <Name>{group.group}</Name>
+                  </Link>{" "}
+                  <Text span inherit c="dimmed">
+                    {group.why}
+                  </Text>
+                </Text>
+              ))}
+            </Stack>
+            {life.missing.map((reason) => (
+              <Text key={reason} size="sm" c="dimmed" fs="italic" style={{ overflowWrap: "anywhere" }}>
+                {t("life.missing")} {reason}
+              </Text>
+            ))}
+          </Stack>
+        )}
+      </QueryState>
+    </Stack>
+  );
+}
+
+function Events({ events }: { events: Schema<"LifeEvent">[] }) {
+  const { t } = useTranslation("messages");
+  const format = useFormat();
+  return (
+    <Timeline bulletSize={12} lineWidth={2} active={events.length - 1}>
+      {events.map((event, at) => (
+        <Timeline.Item
+          key={at}
+          title={
+            <Text span size="sm" fw={600}>
+              {t(`life.kind.${event.kind}`)}
+            </Text>
+          }
+        >
+          <Text size="xs" c="dimmed" style={{ overflowWrap: "anywhere" }}>
+            {format.time(event.at)} · <Ago time={event.at} />
+            {event.group !== null && (
+              <>
+                {" · "}
+                <Name>{event.group}</Name>
+              </>
+            )}
+            {event.client !== null && (
+              <>
+                {" · "}
+                <Name>{event.client}</Name>
+              </>
+            )}
+            {event.attempt !== null && ` · ${t("life.attempt", { number: event.attempt })}`}
+          </Text>
+          {event.detail !== "" && (
+            <Text size="xs" style={{ overflowWrap: "anywhere" }}>
+              <Value>{event.detail}</Value>
+            </Text>
+          )}
+        </Timeline.Item>
+      ))}
+    </Timeline>
+  );
+}
+
+/** Sends a copy of the message to its topic, where every group gets it. */
+function Resend({ message }: { message: Message }) {
+  const { t } = useTranslation("messages");
+  const has = useOperations();
+  const isOperator = useRole("operator");
+  const confirm = useConfirm();
+  const copy = {
+    body: message.body,
+    encoding: message.encoding,
+    ...(message.tag === null ? {} : { tag: message.tag }),
+    ...(message.keys.length === 0 ? {} : { keys: message.keys }),
+    properties: message.properties,
+  } as unknown as NewMessage;
+  const send = useMutation({
+    mutationFn: () => sendMessage(message.topic, copy),
+    onSuccess: (sent) => {
+      notifications.show({ message: t("resend.done", { id: sent.message_id }), color: "green" });
+    },
+    onError: (error) => {
+      notifications.show({ title: t("resend.failed"), message: error.message, color: "red", autoClose: false });
+    },
+  });
+  if (!isOperator || !has(["POST /v1/topics/{topic}/messages"])) return null;
+  const ask = async () => {
+    const effects = [t("resend.effect", { topic: message.topic }), t("resend.again")];
+    if (await confirm({ title: t("resend.title"), effects, action: t("resend.submit") })) send.mutate();
+  };
+  return (
+    <>
+      <Button size="xs" variant="default" loading={send.isPending} onClick={() => void ask()}>
+        {t("resend.open")}
+      </Button>
+      <CopyAs
+        call={{
+          method: "POST",
+          path: "/v1/topics/{topic}/messages",
+          values: { topic: message.topic },
+          body: copy,
+        }}
+        label={t("resend.copy")}
+      />
+    </>
+  );
+}

@@ -1,0 +1,246 @@
+// @vitest-environment jsdom
+import { act, fireEvent, screen, waitFor, within } from "@testing-library/react";
+import { afterEach, expect, test, vi } from "vitest";
+import { refused, stubGateway } from "@/testing/gateway";
+import { renderView } from "@/testing/render";
+import { MessagesPage } from "./messages-page";
+
+afterEach(() => vi.unstubAllGlobals());
+
+const QUEUE = "GET /v1/topics/{topic}/queues/{broker}/{queue_id}/messages";
+const OPERATIONS = [
+  "GET /v1/topics/{topic}/queues/{broker}/{queue_id}/offsets",
+  "GET /v1/groups/{group}/offsets",
+  "GET /v1/messages/{id}",
+  "GET /v1/messages/{id}/trace",
+  "GET /v1/stream",
+  "POST /v1/tickets",
+  "POST /v1/topics/{topic}/messages",
+];
+const HOSTILE = "<img src=x onerror=alert(1)>\u202egnp.exe";
+
+const message = (id: string, more: object = {}) => ({
+  message_id: id,
+  stored_id: `S${id}`,
+  topic: "orders",
+  broker: "broker-a",
+  queue_id: 0,
+  queue_offset: "9007199254740993",
+  body: `body of ${id}`,
+  encoding: "text",
+  tag: null,
+  keys: [`key-${id}`],
+  properties: {},
+  born_at: "2026-01-01T00:00:00.000Z",
+  born_host: "10.0.0.1:1",
+  stored_at: `2026-01-01T00:00:0${id}.000Z`,
+  reconsume_times: 0,
+  size: 200,
+  ...more,
+});
+const read = (messages: object[], next: string, max: string) => ({
+  json: { status: "FOUND", messages, next_offset: next, min_offset: "0", max_offset: max },
+});
+const bodies = () =>
+  screen
+    .getAllByRole("row")
+    .slice(1)
+    .map((row) => /body of \d/.exec(row.textContent)?.[0]);
+
+test("messages of a time come from all queues in order, and go on where they ended", async () => {
+  const queue = (broker: string) => ({ broker, queue_id: 0, min_offset: "0", max_offset: "9" });
+  const sent = stubGateway({
+    "GET /v1/topics/{topic}/queues": { json: { items: [queue("broker-a"), queue("broker-b")], next_cursor: null } },
+    "GET /v1/topics/{topic}/queues/{broker}/{queue_id}/offsets": { json: { offset: "5" } },
+    [QUEUE]: (call) => {
+      if (call.path.includes("broker-b")) return read([message("2")], "6", "6");
+      return call.query.offset === "5" ? read([message("1"), message("3")], "7", "8") : read([message("4")], "8", "8");
+    },
+  });
+  const at = "/messages?topic=orders&value=2026-01-01T00:00:00.000Z&tags=eu";
+  await renderView(<MessagesPage />, { path: "/messages", at, operations: OPERATIONS });
+  expect(await screen.findByText(/3 messages · there may be more/)).toBeTruthy();
+  expect(bodies()).toEqual(["body of 1", "body of 2", "body of 3"]);
+  fireEvent.click(screen.getByRole("button", { name: "Load more" }));
+  expect(await screen.findByText("4 messages")).toBeTruthy();
+  const reads = sent.filter((call) => call.path.endsWith("/messages"));
+  expect(reads.map((call) => [call.path.split("/")[5], call.query.offset, call.query.filter])).toEqual([
+    ["broker-a", "5", "eu"],
+    ["broker-b", "5", "eu"],
+    ["broker-a", "7", "eu"],
+  ]);
+});
+
+test("queues that can't be read are named, so that a part does not look like all", async () => {
+  const offset = (queue_id: number, committed_offset: string | null) => ({
+    topic: "orders",
+    broker: "broker-a",
+    queue_id,
+    committed_offset,
+    min_offset: "0",
+    max_offset: "9",
+    lag: null,
+  });
+  stubGateway({
+    "GET /v1/groups/{group}/offsets": { json: { items: [offset(0, "4"), offset(1, null), offset(2, "1")] } },
+    [QUEUE]: (call) =>
+      call.path.includes("/2/")
+        ? refused("broker-unavailable", 503, "broker-a does not answer")
+        : read([message("1")], "9", "9"),
+  });
+  const at = "/messages?by=group&topic=orders&value=billing";
+  await renderView(<MessagesPage />, { path: "/messages", at, operations: OPERATIONS });
+  const alert = await screen.findByRole("alert", { name: "2 queues are not in the result" });
+  expect(
+    within(alert)
+      .getAllByRole("listitem")
+      .map((item) => item.textContent),
+  ).toEqual(["broker-a / 1: The group has no committed offset there.", "broker-a / 2: broker-a does not answer"]);
+});
+
+test("a wrong filter is an error and no empty result", async () => {
+  stubGateway({
+    "GET /v1/groups/{group}/offsets": {
+      json: { items: [{ topic: "orders", broker: "broker-a", queue_id: 0, committed_offset: "0" }] },
+    },
+    [QUEUE]: refused("invalid-argument", 400, "sql: expected a value at 3"),
+  });
+  const at = "/messages?by=group&topic=orders&value=billing&sql=a%20%3E";
+  await renderView(<MessagesPage />, { path: "/messages", at, operations: OPERATIONS });
+  expect(await screen.findByText("sql: expected a value at 3")).toBeTruthy();
+});
+
+test("a message opens with its body as text, its life, and is sent again after a question", async () => {
+  const one = message("1", { body: HOSTILE, properties: { origin: "web" } });
+  const sent = stubGateway({
+    "GET /v1/topics/{topic}/messages": { json: { items: [one], next_cursor: null, scanned: "1", truncated: true } },
+    "GET /v1/messages/{id}": { json: one },
+    "GET /v1/messages/{id}/trace": {
+      json: {
+        message_id: "1",
+        topic: "orders",
+        events: [
+          {
+            at: one.stored_at,
+            kind: "stored",
+            broker: "broker-a",
+            group: null,
+            client: null,
+            attempt: null,
+            detail: "",
+          },
+        ],
+        groups: [{ group: "billing", state: "pending", since: null, why: "the offset is before it" }],
+        missing: ["no client traces"],
+      },
+    },
+    "POST /v1/topics/{topic}/messages": { status: 201, json: { outcome: "stored", message_id: "NEW" } },
+  });
+  const at = "/messages?by=key&topic=orders&value=key-1";
+  const { address } = await renderView(<MessagesPage />, { path: "/messages", at, operations: OPERATIONS });
+  expect(await screen.findByText(/1 message · the search reached a limit/)).toBeTruthy();
+  fireEvent.click(
+    within(screen.getByRole("table", { name: "Messages" }))
+      .getAllByRole("button")
+      .at(-1) as HTMLElement,
+  );
+  const drawer = await screen.findByRole("dialog", { name: "Message" });
+  expect((await within(drawer).findByLabelText("Body")).textContent).toBe(
+    "<img src=x onerror=alert(1)>\\u{202e}gnp.exe",
+  );
+  expect(address()).toContain("message=S1");
+  const life = await within(drawer).findByRole("region", { name: "Life of the message" });
+  expect((await within(life).findByRole("listitem")).textContent).toBe("pending billing the offset is before it");
+  expect(within(life).getByText("Not known: no client traces")).toBeTruthy();
+  fireEvent.click(within(drawer).getByRole("button", { name: "Send again" }));
+  const question = await screen.findByRole("dialog", { name: "Send this message again?" });
+  fireEvent.click(within(question).getByRole("button", { name: "Send again" }));
+  expect(await screen.findByText("Stored as NEW.")).toBeTruthy();
+  expect(sent.find((call) => call.method === "POST")?.body).toEqual({
+    body: HOSTILE,
+    encoding: "text",
+    keys: ["key-1"],
+    properties: { origin: "web" },
+  });
+});
+
+class Wire {
+  static last: Wire;
+  readyState = 1;
+  sent: Record<string, unknown>[] = [];
+  onmessage: ((event: { data: string }) => void) | null = null;
+  onclose: ((event: object) => void) | null = null;
+
+  constructor() {
+    Wire.last = this;
+  }
+
+  send(text: string) {
+    this.sent.push(JSON.parse(text) as Record<string, unknown>);
+  }
+
+  close() {
+    this.readyState = 3;
+  }
+
+  say(frame: object) {
+    act(() => this.onmessage?.({ data: JSON.stringify(frame) }));
+  }
+}
+
+test("a live tail shows what comes, gives credit, counts what it does not show, and pauses", async () => {
+  vi.stubGlobal("WebSocket", Wire);
+  stubGateway({ "POST /v1/tickets": { status: 201, json: { ticket: "t1", expires_at: "" } } });
+  const at = "/messages?by=live&topic=orders&tags=eu";
+  await renderView(<MessagesPage />, { path: "/messages", at, operations: OPERATIONS });
+  await waitFor(() => {
+    expect(Wire.last).toBeDefined();
+  });
+  Wire.last.say({ type: "welcome" });
+  Wire.last.say({ type: "subscribed", subscription: "s1" });
+  const batch = Array.from({ length: 520 }, (_, at_) => message(String(at_ % 10), { stored_id: `S${at_}` }));
+  Wire.last.say({ type: "messages", subscription: "s1", receipt: "r", messages: batch });
+  Wire.last.say({ type: "state", subscription: "s1", in_flight: 0, reason: "skipped", skipped: "9007199254740993" });
+  expect((await screen.findByText(/520 received/)).textContent).toBe(
+    "Live · 520 received · 20 older ones no longer shown · 9,007,199,254,740,993 stored messages skipped",
+  );
+  fireEvent.click(screen.getByRole("button", { name: "Pause" }));
+  expect(Wire.last.sent).toEqual([
+    {
+      type: "subscribe",
+      id: "1",
+      mode: "tail",
+      topic: "orders",
+      rate_per_s: 100,
+      credit: { messages: 4_000, bytes: 16_777_216 },
+      filter: "eu",
+    },
+    { type: "credit", subscription: "s1", messages: 520, bytes: 104_000 },
+    { type: "pause", subscription: "s1" },
+  ]);
+  fireEvent.click(screen.getByRole("button", { name: "Resume" }));
+  expect(Wire.last.sent.at(-1)).toEqual({ type: "resume", subscription: "s1" });
+});
+
+test("the form asks for what the way needs, and the search is in the address", async () => {
+  stubGateway({ "GET /v1/topics/{topic}/messages": { json: { items: [], truncated: false } } });
+  const { address } = await renderView(<MessagesPage />, { path: "/messages", operations: OPERATIONS });
+  expect(await screen.findByText("Choose a topic and how to find its messages.")).toBeTruthy();
+  fireEvent.change(screen.getByRole("combobox", { name: "Find by" }), { target: { value: "key" } });
+  expect(screen.queryByRole("textbox", { name: "SQL" })).toBeNull();
+  fireEvent.change(screen.getByRole("textbox", { name: /^Topic/ }), { target: { value: "orders" } });
+  fireEvent.change(screen.getByRole("textbox", { name: /^Key/ }), { target: { value: "a b" } });
+  fireEvent.click(screen.getByRole("button", { name: "Find" }));
+  expect(await screen.findByText("No message matches.")).toBeTruthy();
+  expect(address()).toBe("/messages?by=key&topic=orders&value=a+b");
+});
+
+test("what the gateway lacks and what the role may not do is absent", async () => {
+  stubGateway({ "GET /v1/messages/{id}": { json: message("1") } });
+  const at = "/messages?message=S1";
+  await renderView(<MessagesPage />, { path: "/messages", at, operations: [], role: "viewer" });
+  expect(await screen.findByText("Message id")).toBeTruthy();
+  expect(screen.queryByRole("button", { name: "Send again" })).toBeNull();
+  expect(screen.queryByRole("region", { name: "Life of the message" })).toBeNull();
+  expect(screen.queryByRole("option", { name: "Live" })).toBeNull();
+});

@@ -1,0 +1,246 @@
+import { Alert, Button, Group, List, NativeSelect, Stack, Text, TextInput } from "@mantine/core";
+import { useInfiniteQuery } from "@tanstack/react-query";
+import { useCallback, useState } from "react";
+import { useTranslation } from "react-i18next";
+import type { Message } from "@/api/messages";
+import { gantryCommand } from "@/models/commands";
+import { CopyAs } from "@/ui/copy-as";
+import { useFormat } from "@/ui/format";
+import { Empty, PageFrame, QueryState } from "@/ui/page-frame";
+import { useOperations } from "@/ui/session";
+import { useUrlState } from "@/ui/url-state";
+import { Name } from "@/ui/value";
+import { saveMessages } from "./export";
+import { LiveTail } from "./live-tail";
+import { MessageDrawer } from "./message-drawer";
+import { MessageTable } from "./message-table";
+import { searchQuery, type Search } from "./queries";
+
+const START = { by: "time", topic: "", value: "", tags: "", sql: "" };
+
+/** Finds messages by time, key, id or what a group has not consumed, and shows them as they arrive. */
+export function MessagesPage() {
+  const { t } = useTranslation("messages");
+  const [url, setUrl] = useUrlState({ ...START, message: "" });
+  const { message, ...search } = url;
+  const open = useCallback(
+    (found: Message) => {
+      setUrl({ message: found.stored_id });
+    },
+    [setUrl],
+  );
+  const isReady = search.topic !== "" && (search.by === "live" || search.value !== "");
+  return (
+    <PageFrame title={t("title")} description={t("description")}>
+      <SearchForm
+        key={JSON.stringify(search)}
+        search={search}
+        onSearch={(next) => {
+          setUrl({ ...next, message: "" }, { push: true });
+        }}
+      />
+      {!isReady ? (
+        <Empty>{t("start")}</Empty>
+      ) : search.by === "live" ? (
+        <LiveTail topic={search.topic} tags={search.tags} sql={search.sql} onOpen={open} />
+      ) : (
+        <Found search={search} onOpen={open} />
+      )}
+      <MessageDrawer
+        id={message}
+        topic=""
+        onClose={() => {
+          setUrl({ message: "" });
+        }}
+      />
+    </PageFrame>
+  );
+}
+
+function SearchForm({ search, onSearch }: { search: Search; onSearch: (search: Search) => void }) {
+  const { t } = useTranslation("messages");
+  const has = useOperations();
+  const [draft, setDraft] = useState(() => ({
+    ...search,
+    value: search.by === "time" ? localTime(search.value) : search.value,
+  }));
+  const ways = [
+    { by: "time", isThere: has(["GET /v1/topics/{topic}/queues/{broker}/{queue_id}/offsets"]) },
+    { by: "key", isThere: true },
+    { by: "id", isThere: has(["GET /v1/messages/{id}"]) },
+    { by: "group", isThere: has(["GET /v1/groups/{group}/offsets"]) },
+    { by: "live", isThere: has(["POST /v1/tickets", "GET /v1/stream"]) },
+  ].filter((way) => way.isThere);
+  const set = (change: Partial<Search>) => {
+    setDraft({ ...draft, ...change });
+  };
+  const isFiltered = draft.by === "time" || draft.by === "group" || draft.by === "live";
+  return (
+    <form
+      className="panel"
+      style={{ padding: 14 }}
+      onSubmit={(event) => {
+        event.preventDefault();
+        const value = draft.by === "time" ? new Date(draft.value).toISOString() : draft.value.trim();
+        const filter = isFiltered ? { tags: draft.tags.trim(), sql: draft.sql.trim() } : { tags: "", sql: "" };
+        onSearch({ by: draft.by, topic: draft.topic.trim(), value: draft.by === "live" ? "" : value, ...filter });
+      }}
+    >
+      <Group align="flex-end" gap="sm">
+        <TextInput
+          label={t("topic")}
+          required
+          style={{ flex: "2 1 10rem" }}
+          value={draft.topic}
+          onChange={(event) => {
+            set({ topic: event.currentTarget.value });
+          }}
+        />
+        <NativeSelect
+          label={t("by")}
+          style={{ flex: "1 1 8rem" }}
+          value={draft.by}
+          data={ways.map(({ by }) => ({ value: by, label: t(`ways.${by}`) }))}
+          onChange={(event) => {
+            set({ by: event.currentTarget.value, value: "" });
+          }}
+        />
+        {draft.by !== "live" && (
+          <TextInput
+            label={t(`value.${draft.by}`)}
+            required
+            type={draft.by === "time" ? "datetime-local" : "text"}
+            step={draft.by === "time" ? 1 : undefined}
+            style={{ flex: "2 1 10rem" }}
+            value={draft.value}
+            onChange={(event) => {
+              set({ value: event.currentTarget.value });
+            }}
+          />
+        )}
+        {isFiltered && (
+          <>
+            <TextInput
+              label={t("tags")}
+              placeholder="eu || us"
+              disabled={draft.sql !== ""}
+              style={{ flex: "1 1 7rem" }}
+              value={draft.tags}
+              onChange={(event) => {
+                set({ tags: event.currentTarget.value });
+              }}
+            />
+            <TextInput
+              label={t("sql")}
+              placeholder="weight > 5"
+              disabled={draft.tags !== ""}
+              style={{ flex: "1 1 8rem" }}
+              value={draft.sql}
+              onChange={(event) => {
+                set({ sql: event.currentTarget.value });
+              }}
+            />
+          </>
+        )}
+        <Button type="submit">{draft.by === "live" ? t("watch") : t("find")}</Button>
+      </Group>
+    </form>
+  );
+}
+
+/** Returns a time as an input field writes it, in the reader's time zone; empty if it is none. */
+function localTime(iso: string): string {
+  const time = new Date(iso);
+  if (iso === "" || Number.isNaN(time.getTime())) return "";
+  return new Date(time.getTime() - time.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+}
+
+function Found({ search, onOpen }: { search: Search; onOpen: (message: Message) => void }) {
+  const { t } = useTranslation("messages");
+  const format = useFormat();
+  const query = useInfiniteQuery(searchQuery(search, t("noOffset")));
+  const pages = query.data?.pages ?? [];
+  const messages = pages.flatMap((page) => page.messages);
+  const gaps = pages.flatMap((page) => page.gaps);
+  return (
+    <QueryState query={query}>
+      {() => (
+        <Stack gap="sm">
+          <Group justify="space-between">
+            <Text size="sm" c="dimmed" role="status">
+              {t("count", { count: messages.length, shown: format.count(messages.length) })}
+              {query.hasNextPage && ` · ${t("moreThere")}`}
+              {pages.some((page) => page.isPart) && ` · ${t("truncated")}`}
+            </Text>
+            <Group gap="xs">
+              <CopySearch search={search} />
+              <Button
+                size="xs"
+                variant="default"
+                disabled={messages.length === 0}
+                onClick={() => {
+                  saveMessages(messages, `${search.topic}.ndjson`);
+                }}
+              >
+                {t("export")}
+              </Button>
+            </Group>
+          </Group>
+          {gaps.length > 0 && (
+            <Alert role="alert" color="orange" variant="light" title={t("gaps", { count: gaps.length })}>
+              <List size="sm" styles={{ item: { overflowWrap: "anywhere" } }}>
+                {gaps.map((gap) => (
+                  <List.Item key={`${gap.queue} ${gap.reason}`}>
+                    <Name>{gap.queue}</Name>: {gap.reason}
+                  </List.Item>
+                ))}
+              </List>
+            </Alert>
+          )}
+          {messages.length === 0 ? (
+            <Empty>{query.hasNextPage ? t("noneSoFar") : t("none")}</Empty>
+          ) : (
+            <MessageTable rows={messages} onOpen={onOpen} />
+          )}
+          {query.hasNextPage && (
+            <Button
+              variant="default"
+              style={{ alignSelf: "center" }}
+              loading={query.isFetchingNextPage}
+              onClick={() => void query.fetchNextPage()}
+            >
+              {t("common:more")}
+            </Button>
+          )}
+        </Stack>
+      )}
+    </QueryState>
+  );
+}
+
+/** A search by time or group is several requests; only those of one request have a command. */
+function CopySearch({ search: { by, topic, value } }: { search: Search }) {
+  if (by === "key") {
+    return (
+      <CopyAs
+        call={{ method: "GET", path: "/v1/topics/{topic}/messages", values: { topic }, query: { key: value } }}
+        gantry={gantryCommand("message", "find", topic, value)}
+      />
+    );
+  }
+  if (by === "group") {
+    return (
+      <CopyAs
+        call={{ method: "GET", path: "/v1/groups/{group}/offsets", values: { group: value }, query: { topic } }}
+        gantry={gantryCommand("offset", "read", value, "--topic", topic)}
+      />
+    );
+  }
+  if (by === "time") return <CopyAs call={{ method: "GET", path: "/v1/topics/{topic}/queues", values: { topic } }} />;
+  return (
+    <CopyAs
+      call={{ method: "GET", path: "/v1/messages/{id}", values: { id: value }, query: { topic } }}
+      gantry={gantryCommand("message", "get", value, "--topic", topic)}
+    />
+  );
+}
