@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from gantry.http.errors import NoStackError
-from gantry.http.stack import read_stack
 from gantry.model.alert import AlertSettings
 from gantry.runtime.errors import StartupError
 from gantry.runtime.settings import refuse_unknown_environment
@@ -260,6 +258,10 @@ def _alerts(options: argparse.Namespace) -> AlertSettings | None:
 
 
 def _stack(data: str) -> tuple[str, str]:
+    # The scheduler names its servers and not a stack, so its workers never load the client of the REST API.
+    from gantry.http.errors import NoStackError  # noqa: PLC0415
+    from gantry.http.stack import read_stack  # noqa: PLC0415
+
     try:
         stack = read_stack(data)
     except NoStackError as error:
