@@ -69,7 +69,7 @@ function JobTable({ reports, onOpen }: { reports: Report[]; onOpen: (report: Rep
       width: "minmax(15rem, 1.4fr)",
       cell: (row) => <LastRun report={row} />,
     },
-    { key: "run", header: t("run.now"), width: "8rem", cell: (row) => <RunNow report={row} isCompact /> },
+    { key: "run", header: t("run.now"), width: "9.5rem", cell: (row) => <RunNow report={row} isCompact /> },
   ];
   return <DataTable label={t("title")} rows={reports} columns={columns} rowKey={(row) => row.job} onOpen={onOpen} />;
 }
