@@ -32,6 +32,9 @@ PAGES = {
     "reports": "/reports",
     "report": "/reports/lag_report",
     "report-runs": "/reports/lag_report?tab=runs",
+    "brokers": "/brokers",
+    "broker": "/brokers/broker-a",
+    "broker-settings": "/brokers/broker-a?tab=settings",
 }
 WIDTHS = {1_280: 900, 320: 700}
 

@@ -7,10 +7,22 @@ export interface BrokerSummary {
   address: string;
   isReachable: boolean;
   detail: string | null;
+  /** Whether it takes no messages because somebody drained it; null if it does not tell. */
+  isDrained: boolean | null;
+  /** Whether its store takes messages; null if it does not tell. */
+  isWritable: boolean | null;
+  /** Why the store takes no messages. */
+  reason: string | null;
   diskShare: number | null;
   putRate: number | null;
+  getRate: number | null;
+  putP99Ms: number | null;
+  putToday: number | null;
+  gotToday: number | null;
+  flushBehindBytes: number | null;
   dispatchBehindBytes: number | null;
   storeBytes: bigint | null;
+  earliestStoredAt: string | null;
   bootedAt: string | null;
   version: string | null;
 }
@@ -53,11 +65,35 @@ function toBroker(broker: Schema<"Cluster">["brokers"][number]): BrokerSummary {
     address: broker.address,
     isReachable: broker.reachable,
     detail: broker.detail ?? null,
+    isDrained: broker.drained,
+    isWritable: store?.writable ?? null,
+    reason: store?.reason ?? null,
     diskShare: store?.disk_ratio ?? null,
     putRate: store?.put_tps ?? null,
+    getRate: store?.get_tps ?? null,
+    putP99Ms: store?.put_latency_p99_ms ?? null,
+    putToday: store?.messages_put_today ?? null,
+    gotToday: store?.messages_got_today ?? null,
+    flushBehindBytes: store?.flush_behind_bytes ?? null,
     dispatchBehindBytes: store?.dispatch_behind_bytes ?? null,
     storeBytes: first === null || end === null ? null : BigInt(end) - BigInt(first),
+    earliestStoredAt: store?.earliest_stored_at ?? null,
     bootedAt: store?.booted_at ?? null,
     version: broker.version,
   };
+}
+
+/** The state of a broker in one word, the worst first. */
+export type BrokerState = "unreachable" | "refusing" | "drained" | "unknown" | "fine";
+
+export function stateOf(broker: BrokerSummary): BrokerState {
+  if (!broker.isReachable) return "unreachable";
+  if (broker.isDrained === true) return "drained";
+  if (broker.isWritable === false) return "refusing";
+  return broker.isDrained === null || broker.isWritable === null ? "unknown" : "fine";
+}
+
+/** Returns whether another master takes messages, which producers could use instead of this broker. */
+export function hasSubstitute(brokers: readonly BrokerSummary[], name: string): boolean {
+  return brokers.some((broker) => broker.name !== name && broker.role === "master" && stateOf(broker) === "fine");
 }

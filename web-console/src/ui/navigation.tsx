@@ -3,6 +3,7 @@ import {
   IconListCheck,
   IconMail,
   IconReportAnalytics,
+  IconServer,
   IconStack2,
   IconUsersGroup,
   type Icon,
@@ -27,6 +28,7 @@ const PAGES: NavItem[] = [
   { to: "/topics", feature: "topics", icon: IconStack2, needs: ["GET /v1/topics"] },
   { to: "/messages", feature: "messages", icon: IconMail, needs: ["GET /v1/topics/{topic}/messages"] },
   { to: "/groups", feature: "groups", icon: IconUsersGroup, needs: ["GET /v1/groups"] },
+  { to: "/brokers", feature: "brokers", icon: IconServer, needs: ["GET /v1/cluster"] },
   { to: "/reports", feature: "reports", icon: IconReportAnalytics, needs: ["GET /v1/reports"] },
   { to: "/jobs", feature: "jobs", icon: IconListCheck, needs: ["GET /v1/jobs"] },
 ];

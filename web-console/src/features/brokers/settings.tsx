@@ -1,0 +1,238 @@
+import { Alert, Button, Group, Stack, Switch, Table, Text, TextInput } from "@mantine/core";
+import { notifications } from "@mantine/notifications";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+import { useTranslation } from "react-i18next";
+import { asApiError } from "@/api/api-error";
+import type { Schema } from "@/api/types";
+import {
+  changesOf,
+  findSettings,
+  toRequest,
+  type Edits,
+  type Setting,
+  type SettingChange,
+} from "@/models/broker-settings";
+import { gantryCommand } from "@/models/commands";
+import { useConfirm } from "@/ui/confirm";
+import { CopyAs } from "@/ui/copy-as";
+import { Empty, QueryState } from "@/ui/page-frame";
+import { Problem } from "@/ui/problem";
+import { useOperations, useRole } from "@/ui/session";
+import { useUrlState } from "@/ui/url-state";
+import { changeSettings, keys, settingsQuery } from "./queries";
+import { SettingsTable } from "./settings-table";
+
+type Differences = NonNullable<Schema<"Problem">["differences"]>;
+
+/** The settings of a broker: search, edit what takes effect at once, and see the difference before it is saved. */
+export function Settings({ broker }: { broker: string }) {
+  const query = useQuery(settingsQuery(broker));
+  return <QueryState query={query}>{(settings) => <Editor broker={broker} settings={settings} />}</QueryState>;
+}
+
+function Editor({ broker, settings }: { broker: string; settings: Setting[] }) {
+  const { t } = useTranslation("brokers");
+  const has = useOperations();
+  const mayChange = useRole("operator") && has(["PUT /v1/brokers/{broker}/settings"]);
+  const [url, setUrl] = useUrlState({ q: "", live: "no", changed: "no" });
+  const [edits, setEdits] = useState<Edits>({});
+  const [others, setOthers] = useState<Differences>([]);
+  const confirm = useConfirm();
+  const client = useQueryClient();
+  const changes = changesOf(settings, edits);
+  const save = useMutation({
+    mutationFn: () => changeSettings(broker, toRequest(changes)),
+    onSuccess: (items) => {
+      client.setQueryData(settingsQuery(broker).queryKey, items);
+      setEdits({});
+      setOthers([]);
+      notifications.show({ message: t("settings.saved"), color: "green" });
+    },
+    onError: async (error) => {
+      const { kind, problem } = asApiError(error);
+      if (kind !== "settings-changed") return;
+      // The own changes stay; the next save compares with the values that the others have set.
+      setOthers(problem?.differences ?? []);
+      await client.invalidateQueries({ queryKey: keys.part(broker, "settings") });
+    },
+  });
+  const ask = async () => {
+    const agreed = await confirm({
+      title: t("settings.confirm", { name: broker }),
+      effects: [
+        ...changes.map(({ name, before, after }) => t("settings.effect", { name, before, after })),
+        t("settings.kept", { name: broker }),
+      ],
+      action: t("settings.save"),
+    });
+    if (agreed) save.mutate();
+  };
+  const error = save.error === null ? null : asApiError(save.error);
+  const found = findSettings(settings, {
+    search: url.q,
+    onlyLive: url.live === "yes",
+    onlyChanged: url.changed === "yes",
+  });
+  const flag = (name: "live" | "changed") => (
+    <Switch
+      label={t(`settings.only.${name}`)}
+      checked={url[name] === "yes"}
+      onChange={(event) => {
+        setUrl({ [name]: event.currentTarget.checked ? "yes" : "no" });
+      }}
+    />
+  );
+  return (
+    <Stack gap="sm">
+      <Group>
+        <TextInput
+          aria-label={t("settings.search")}
+          placeholder={t("settings.search")}
+          value={url.q}
+          maw={320}
+          style={{ flex: "1 1 12rem" }}
+          onChange={(event) => {
+            setUrl({ q: event.currentTarget.value });
+          }}
+        />
+        {flag("live")}
+        {flag("changed")}
+        <CopyAs
+          call={{ method: "GET", path: "/v1/brokers/{broker}/settings", values: { broker } }}
+          gantry={gantryCommand("broker", "settings", broker)}
+        />
+      </Group>
+      {error !== null && error.kind !== "settings-changed" && <Problem error={error} />}
+      {others.length > 0 && <OthersChanges differences={others} edits={edits} />}
+      {changes.length > 0 && (
+        <Pending
+          broker={broker}
+          changes={changes}
+          isSaving={save.isPending}
+          onDiscard={() => {
+            setEdits({});
+            setOthers([]);
+            save.reset();
+          }}
+          onSave={() => void ask()}
+        />
+      )}
+      {found.length === 0 ? (
+        <Empty>{t("settings.none")}</Empty>
+      ) : (
+        <SettingsTable
+          settings={found}
+          edits={edits}
+          mayChange={mayChange}
+          onEdit={(name, value) => {
+            setEdits((old) => ({ ...old, [name]: value }));
+          }}
+        />
+      )}
+    </Stack>
+  );
+}
+
+/** The difference that a save would make. */
+function Pending({
+  broker,
+  changes,
+  isSaving,
+  onDiscard,
+  onSave,
+}: {
+  broker: string;
+  changes: SettingChange[];
+  isSaving: boolean;
+  onDiscard: () => void;
+  onSave: () => void;
+}) {
+  const { t } = useTranslation("brokers");
+  const pair = (name: string, value: string) => `${name}=${value}`;
+  return (
+    <div className="panel" style={{ padding: 12 }}>
+      <Stack gap="sm">
+        <Table aria-label={t("settings.diff")}>
+          <Table.Thead>
+            <Table.Tr>
+              <Table.Th>{t("settings.name")}</Table.Th>
+              <Table.Th>{t("settings.before")}</Table.Th>
+              <Table.Th>{t("settings.after")}</Table.Th>
+            </Table.Tr>
+          </Table.Thead>
+          <Table.Tbody>
+            {changes.map(({ name, before, after }) => (
+              <Table.Tr key={name} style={{ overflowWrap: "anywhere" }}>
+                <Table.Td>{name}</Table.Td>
+                <Table.Td>
+                  <del>{before || "–"}</del>
+                </Table.Td>
+                <Table.Td>
+                  <ins style={{ fontWeight: 600, textDecoration: "none" }}>{after || "–"}</ins>
+                </Table.Td>
+              </Table.Tr>
+            ))}
+          </Table.Tbody>
+        </Table>
+        <Group justify="space-between">
+          <CopyAs
+            label={t("settings.copy")}
+            call={{
+              method: "PUT",
+              path: "/v1/brokers/{broker}/settings",
+              values: { broker },
+              body: toRequest(changes),
+            }}
+            gantry={gantryCommand(
+              "broker",
+              "set",
+              broker,
+              ...changes.map(({ name, after }) => pair(name, after)),
+              ...changes.flatMap(({ name, before }) => ["--expect", pair(name, before)]),
+            )}
+          />
+          <Group>
+            <Button variant="default" onClick={onDiscard}>
+              {t("settings.discard")}
+            </Button>
+            <Button loading={isSaving} onClick={onSave}>
+              {t("settings.save")}
+            </Button>
+          </Group>
+        </Group>
+      </Stack>
+    </div>
+  );
+}
+
+function OthersChanges({ differences, edits }: { differences: Differences; edits: Edits }) {
+  const { t } = useTranslation("brokers");
+  return (
+    <Alert role="alert" color="orange" variant="light" title={t("conflict.title")}>
+      <Text size="sm" mb={6}>
+        {t("conflict.detail")}
+      </Text>
+      <Table aria-label={t("conflict.title")}>
+        <Table.Thead>
+          <Table.Tr>
+            <Table.Th>{t("settings.name")}</Table.Th>
+            <Table.Th>{t("conflict.read")}</Table.Th>
+            <Table.Th>{t("conflict.theirs")}</Table.Th>
+            <Table.Th>{t("conflict.mine")}</Table.Th>
+          </Table.Tr>
+        </Table.Thead>
+        <Table.Tbody>
+          {differences.map((each) => (
+            <Table.Tr key={each.name} style={{ overflowWrap: "anywhere" }}>
+              <Table.Td>{each.name}</Table.Td>
+              <Table.Td>{each.expected}</Table.Td>
+              <Table.Td>{each.actual}</Table.Td>
+              <Table.Td>{edits[each.name] ?? "–"}</Table.Td>
+            </Table.Tr>
+          ))}
+        </Table.Tbody>
+      </Table>
+    </Alert>
+  );
+}
