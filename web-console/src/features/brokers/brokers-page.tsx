@@ -84,7 +84,7 @@ function number(
   return {
     key,
     header,
-    width: "minmax(6rem, 0.8fr)",
+    width: "minmax(5rem, 0.8fr)",
     align: "end",
     sortBy: valueOf,
     cell: (row) => <Value reason={row.detail}>{format(valueOf(row))}</Value>,

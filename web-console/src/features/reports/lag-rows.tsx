@@ -85,7 +85,7 @@ function LagTable({ rows, onOpen }: { rows: LagRow[]; onOpen: (row: LagRow) => v
     {
       key: "group",
       header: t("lag.group"),
-      width: "minmax(9rem, 1fr)",
+      width: "minmax(8rem, 1fr)",
       sortBy: (row) => row.group,
       cell: (row) => (
         <button
@@ -102,7 +102,7 @@ function LagTable({ rows, onOpen }: { rows: LagRow[]; onOpen: (row: LagRow) => v
     {
       key: "topic",
       header: t("lag.topic"),
-      width: "minmax(8rem, 1fr)",
+      width: "minmax(7rem, 1fr)",
       sortBy: (row) => row.topic,
       cell: (row) => <Name>{row.topic}</Name>,
     },
@@ -118,7 +118,7 @@ function LagTable({ rows, onOpen }: { rows: LagRow[]; onOpen: (row: LagRow) => v
     {
       key: "seconds",
       header: t("lag.behind"),
-      width: "7.5rem",
+      width: "7rem",
       align: "end",
       sortBy: (row) => row.lag_seconds,
       cell: (row) => <Value reason={row.cause}>{format.duration(row.lag_seconds)}</Value>,
@@ -126,7 +126,7 @@ function LagTable({ rows, onOpen }: { rows: LagRow[]; onOpen: (row: LagRow) => v
     {
       key: "drain",
       header: t("lag.drain"),
-      width: "9rem",
+      width: "7rem",
       align: "end",
       sortBy: (row) => row.drain_eta_s,
       cell: (row) => <Value>{format.duration(row.drain_eta_s)}</Value>,
