@@ -32,6 +32,7 @@ PAGES = {
     "reports": "/reports",
     "report": "/reports/lag_report",
     "report-runs": "/reports/lag_report?tab=runs",
+    "audit": "/audit",
     "brokers": "/brokers",
     "broker": "/brokers/broker-a",
     "broker-settings": "/brokers/broker-a?tab=settings",

@@ -24,6 +24,7 @@ const pages = [
   page("/", "OverviewPage", () => import("@/features/overview/overview-page")),
   page("/groups", "GroupsPage", () => import("@/features/groups/groups-page")),
   page("/groups/$group", "GroupPage", () => import("@/features/groups/group-page")),
+  page("/audit", "AuditPage", () => import("@/features/audit/audit-page")),
   page("/brokers", "BrokersPage", () => import("@/features/brokers/brokers-page")),
   page("/brokers/$broker", "BrokerPage", () => import("@/features/brokers/broker-page")),
   page("/jobs", "JobsPage", () => import("@/features/jobs/jobs-page")),

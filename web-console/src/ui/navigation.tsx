@@ -6,6 +6,11 @@ import {
   IconServer,
   IconStack2,
   IconUsersGroup,
+  IconHistory,
+  IconListCheck,
+  IconReportAnalytics,
+  IconServer,
+  IconStack2,
   type Icon,
 } from "@tabler/icons-react";
 import type { OperationName } from "@/api/operations";
@@ -31,6 +36,7 @@ const PAGES: NavItem[] = [
   { to: "/brokers", feature: "brokers", icon: IconServer, needs: ["GET /v1/cluster"] },
   { to: "/reports", feature: "reports", icon: IconReportAnalytics, needs: ["GET /v1/reports"] },
   { to: "/jobs", feature: "jobs", icon: IconListCheck, needs: ["GET /v1/jobs"] },
+  { to: "/audit", feature: "audit", icon: IconHistory, needs: ["GET /v1/audit"], role: "admin" },
 ];
 
 /** Returns the pages that this gateway has and that the caller may read. */

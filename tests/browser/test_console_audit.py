@@ -1,0 +1,50 @@
+"""The audit trail in the console, over a real stack: filters in the address."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.chromium import Page, chromium_page
+from tests.support.consolepage import ConsolePage
+from tests.support.stack import Stack
+
+TOPIC = "audited"
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    with Stack() as running:
+        with running.http() as client:
+            for topic in (TOPIC, "another"):
+                client.put(f"/v1/topics/{topic}", json={"perm": "rw"}).raise_for_status()
+            client.put(f"/v1/topics/{TOPIC}", json={"perm": "r"}).raise_for_status()
+        yield running
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    with chromium_page(tmp_path_factory.mktemp("chromium")) as found:
+        yield found
+
+
+@pytest.fixture
+def console(browser: Page, stack: Stack) -> ConsolePage:
+    return ConsolePage(browser, stack.facts["console"])
+
+
+def test_a_change_is_found_by_its_name(console: ConsolePage) -> None:
+    console.enter("/audit?kind=topic")
+    console.wait_for_text("another")
+    console.type_into("Name", TOPIC)
+    console.wait_until("!document.body.innerText.includes('another')")
+    assert f"name={TOPIC}" in console.evaluate("location.search")
+    console.wait_for_text("topic.change")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1_280, 320])
+def test_the_audit_trail_fits_and_has_no_violations(console: ConsolePage, width: int, dark: bool) -> None:
+    console.enter("/audit?kind=topic", width=width, dark=dark)
+    console.wait_for_text(TOPIC)
+    assert console.evaluate("document.documentElement.scrollWidth") <= width
+    assert console.violations() == []

@@ -1,0 +1,146 @@
+import { Button, Drawer, Stack } from "@mantine/core";
+import { useDebouncedValue } from "@mantine/hooks";
+import { IconDownload } from "@tabler/icons-react";
+import { useInfiniteQuery } from "@tanstack/react-query";
+import { useTranslation } from "react-i18next";
+import { fillPath } from "@/api/request";
+import { changedFields, toQuery, type AuditEntry } from "@/models/audit";
+import { gantryCommand } from "@/models/commands";
+import { CopyAs } from "@/ui/copy-as";
+import { DataTable, type Column } from "@/ui/data-table";
+import { PageFrame, QueryState } from "@/ui/page-frame";
+import { useOperations } from "@/ui/session";
+import { useUrlState } from "@/ui/url-state";
+import { Ago, Name } from "@/ui/value";
+import { EntryDetails } from "./entry-details";
+import { ANY, Filters } from "./filters";
+import { auditQuery } from "./queries";
+
+const ICON_PX = 16;
+const TYPING_MS = 300;
+
+/** Who changed what, and when: filtered, with the difference of each change, and as a file. */
+export function AuditPage() {
+  const { t } = useTranslation("audit");
+  const has = useOperations();
+  const [{ entry, ...filter }, change] = useUrlState({ ...ANY, entry: "" });
+  const wanted = toQuery(filter);
+  // Typing sends a request when it pauses, not with each letter.
+  const [settled] = useDebouncedValue(JSON.stringify(wanted), TYPING_MS);
+  const query = useInfiniteQuery(auditQuery(JSON.parse(settled) as Record<string, string>));
+  const entries = query.data?.pages.flatMap((page) => page.items) ?? [];
+  const open = entries.find((each) => each.id === entry);
+  const words = Object.entries(wanted).flatMap(([name, value]) => [`--${name}`, value]);
+  return (
+    <PageFrame
+      title={t("title")}
+      description={t("description")}
+      actions={
+        <>
+          <CopyAs
+            call={{ method: "GET", path: "/v1/audit", query: wanted }}
+            gantry={gantryCommand("audit", "list", ...words)}
+          />
+          {has(["GET /v1/audit:export"]) && (
+            <>
+              <CopyAs
+                label={t("exportAs")}
+                call={{ method: "GET", path: "/v1/audit:export", query: wanted }}
+                gantry={gantryCommand("audit", "export", ...words)}
+              />
+              <Button
+                component="a"
+                href={fillPath("/v1/audit:export", {}, wanted)}
+                download="audit.ndjson"
+                size="xs"
+                variant="default"
+                leftSection={<IconDownload size={ICON_PX} />}
+              >
+                {t("export")}
+              </Button>
+            </>
+          )}
+        </>
+      }
+    >
+      <Filters filter={filter} onChange={change} />
+      <QueryState
+        query={query}
+        isEmpty={() => entries.length === 0}
+        empty={Object.keys(wanted).length === 0 ? t("none") : t("noneLike")}
+      >
+        {() => (
+          <Stack gap="sm">
+            <EntryTable
+              entries={entries}
+              onOpen={(row) => {
+                change({ entry: row.id });
+              }}
+            />
+            {query.hasNextPage && (
+              <Button
+                variant="default"
+                loading={query.isFetchingNextPage}
+                onClick={() => void query.fetchNextPage()}
+                style={{ alignSelf: "center" }}
+              >
+                {t("older")}
+              </Button>
+            )}
+          </Stack>
+        )}
+      </QueryState>
+      <Drawer
+        opened={open !== undefined}
+        onClose={() => {
+          change({ entry: "" });
+        }}
+        position="right"
+        size="xl"
+        title={open && <Name>{`${open.action} · ${open.name}`}</Name>}
+        closeButtonProps={{ "aria-label": t("common:close") }}
+      >
+        {open !== undefined && <EntryDetails entry={open} />}
+      </Drawer>
+    </PageFrame>
+  );
+}
+
+function EntryTable({ entries, onOpen }: { entries: AuditEntry[]; onOpen: (entry: AuditEntry) => void }) {
+  const { t } = useTranslation("audit");
+  const columns: Column<AuditEntry>[] = [
+    {
+      key: "action",
+      header: t("action"),
+      width: "minmax(11rem, 1fr)",
+      cell: (row) => (
+        <button
+          type="button"
+          className="row-link cell-button"
+          onClick={() => {
+            onOpen(row);
+          }}
+        >
+          {row.action}
+        </button>
+      ),
+      sortBy: (row) => row.action,
+    },
+    {
+      key: "name",
+      header: t("name"),
+      width: "minmax(10rem, 1.4fr)",
+      cell: (row) => <Name>{row.name}</Name>,
+      sortBy: (row) => row.name,
+    },
+    { key: "actor", header: t("actor"), cell: (row) => <Name>{row.actor}</Name>, sortBy: (row) => row.actor },
+    {
+      key: "fields",
+      header: t("fields"),
+      width: "minmax(12rem, 2fr)",
+      cell: (row) => <Name>{changedFields(row) || t("noFields")}</Name>,
+    },
+    { key: "at", header: t("at"), width: "9rem", cell: (row) => <Ago time={row.at} />, sortBy: (row) => row.at },
+  ];
+  return <DataTable label={t("title")} rows={entries} columns={columns} rowKey={(row) => row.id} onOpen={onOpen} />;
+}
