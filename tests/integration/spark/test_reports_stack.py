@@ -13,6 +13,7 @@ import psycopg
 import pytest
 from pyarrow import parquet
 
+from gantry.http import AsyncGantryClient, OutgoingMessage, StreamClient, Subscription
 from tests.support.sampleblocks import newest
 from tests.support.stack import Stack
 from tests.support.webhooks import Receiver
@@ -149,3 +150,83 @@ def test_a_topic_that_nobody_reads_has_a_throughput(stack: Stack) -> None:
     ((group, messages, rate_max),) = found
     assert (group, messages) == (None, 7)
     assert rate_max > 0
+
+
+RESET_MESSAGES, BEFORE_RESET, AFTER_RESET = 200, 30, 5
+
+
+async def test_a_reset_beside_a_running_consumer_is_not_counted_as_consumed(stack: Stack) -> None:
+    await _consume_around_a_reset(stack)
+    with stack.http() as client:
+        lag = await asyncio.to_thread(_reported, client, stack, "lag_report")
+        rows = client.get("/v1/reports/lag_report/rows", params={"group": "RESETTER", "run": lag["id"]}).json()["items"]
+        rollup = await asyncio.to_thread(_reported, client, stack, "throughput_rollup")
+    (row,) = [row for row in rows if (row["level"], row["topic"]) == ("topic", "RESETS")]
+    evidence = row["evidence"]
+    assert evidence["moved_messages"] == RESET_MESSAGES - BEFORE_RESET
+    # The first ten may have been consumed before the first sample of the group.
+    assert row["out_rate"] * evidence["window_s"] + 0.5 >= BEFORE_RESET + AFTER_RESET - 10, row
+    assert row["out_rate"] * (evidence["covered_s"] - evidence["moved_s"]) <= BEFORE_RESET + AFTER_RESET + 0.5, row
+    with psycopg.connect(stack.facts["postgres"]) as connection:
+        minutes = connection.execute(
+            "SELECT group_name, bucket_at, messages, covered_s FROM report_throughput"
+            " WHERE topic = 'RESETS' AND unit = 'minute' AND run_id = %s ORDER BY bucket_at",
+            (rollup["id"],),
+        ).fetchall()
+    consumed = sum(messages for group, _, messages, _ in minutes if group == "RESETTER")
+    most = BEFORE_RESET + AFTER_RESET
+    assert most - 10 <= consumed <= most, minutes
+
+
+def _reported(client: httpx.Client, stack: Stack, job: str) -> dict[str, Any]:
+    asked = client.post(f"/v1/reports/{job}/runs", json={})
+    run = finished(client, stack, asked.json()["id"], job=job)
+    assert (run["status"], run["error"]) == ("succeeded", None)
+    return run
+
+
+async def _consume_around_a_reset(stack: Stack) -> None:
+    """Consume 30 of 200 messages, reset the offset to the end, and consume 5 more, with one consumer that stays."""
+    async with (
+        AsyncGantryClient.from_stack(stack.directory) as client,
+        StreamClient.from_stack(stack.directory) as stream,
+    ):
+        await client.put_topic("RESETS", read_queues=1, write_queues=1)
+        await client.send_batch("RESETS", [OutgoingMessage(f"m{number}") for number in range(RESET_MESSAGES)])
+        subscription = await stream.subscribe("RESETTER", "RESETS", start="first", credit_messages=10, batch=10)
+        for step in range(10, BEFORE_RESET + 1, 10):
+            batch = await subscription.next(timeout_ms=30_000)
+            assert batch is not None
+            assert len(batch.messages) == 10
+            await subscription.ack(batch, wait=True)
+            await _sampled(stack, step)
+        with stack.http() as http:
+            answer = http.post("/v1/groups/RESETTER/offsets:reset", json={"topic": "RESETS", "to": "latest"})
+            assert {item["outcome"] for item in answer.json()["items"]} == {"reset"}, answer.text
+        await _sampled(stack, RESET_MESSAGES)
+        await _send_and_consume(stack, client, subscription, AFTER_RESET, RESET_MESSAGES)
+
+
+async def _send_and_consume(
+    stack: Stack, client: AsyncGantryClient, subscription: Subscription, count: int, first: int
+) -> None:
+    """Send messages, whose offsets begin at `first`, consume them, and wait until the commit is sampled."""
+    await client.send_batch("RESETS", [OutgoingMessage(f"m{number}") for number in range(count)])
+    left = count
+    while left:
+        batch = await subscription.next(timeout_ms=30_000)
+        assert batch is not None
+        later = [message for message in batch.messages if message.queue_offset >= first]
+        await subscription.ack(later, wait=True)
+        left -= len(later)
+    await _sampled(stack, first + count)
+
+
+async def _sampled(stack: Stack, offset: int) -> None:
+    """Wait until a sample has this committed offset."""
+
+    def committed() -> bool:
+        with psycopg.connect(stack.facts["postgres"]) as connection:
+            return any(one[3] == [offset] for one in newest(connection, "RESETTER", "RESETS").values())
+
+    await asyncio.to_thread(stack.wait_for, committed, f"to sample the commit {offset}")
