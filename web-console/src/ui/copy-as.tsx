@@ -7,7 +7,6 @@ import { curlCommand, type Call } from "@/models/commands";
 
 const ICON_PX = 16;
 
-/** Copies an action as a curl command, and as a gantry command where there is one. `label` tells it from another one. */
 /** Copies an action as a curl command, and as a gantry command where there is one. `label` tells two on a page apart. */
 export function CopyAs({ call, gantry, label }: { call: Call; gantry?: string; label?: string }) {
   const { t } = useTranslation();

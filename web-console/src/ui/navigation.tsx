@@ -1,16 +1,12 @@
 import {
   IconGauge,
+  IconHistory,
   IconListCheck,
   IconMail,
   IconReportAnalytics,
   IconServer,
   IconStack2,
   IconUsersGroup,
-  IconHistory,
-  IconListCheck,
-  IconReportAnalytics,
-  IconServer,
-  IconStack2,
   type Icon,
 } from "@tabler/icons-react";
 import type { OperationName } from "@/api/operations";
