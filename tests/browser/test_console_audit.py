@@ -1,5 +1,6 @@
-"""The audit trail in the console, over a real stack: filters in the address."""
+"""The audit trail in the console, over a real stack: filter, see a difference, export as JSON lines."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -32,13 +33,27 @@ def console(browser: Page, stack: Stack) -> ConsolePage:
     return ConsolePage(browser, stack.facts["console"])
 
 
-def test_a_change_is_found_by_its_name(console: ConsolePage) -> None:
+def test_a_change_is_found_with_its_difference_and_exported(console: ConsolePage) -> None:
     console.enter("/audit?kind=topic")
     console.wait_for_text("another")
     console.type_into("Name", TOPIC)
     console.wait_until("!document.body.innerText.includes('another')")
     assert f"name={TOPIC}" in console.evaluate("location.search")
-    console.wait_for_text("topic.change")
+
+    console.click("button", "topic.change")
+    console.wait_for_text('"rw"')
+    cells = console.evaluate(
+        "[...document.querySelectorAll('[role=dialog] tbody td')].map(each => each.innerText.trim()).slice(0, 3)"
+    )
+    assert cells == ["perm", '"rw"', '"r"']
+    assert console.violations() == []
+    console.click("button", "Close")
+
+    find = "[...document.querySelectorAll('a')].find(each => each.innerText.trim() === 'Export')"
+    status, text = console.evaluate(f"fetch({find}.href).then(async found => [found.status, await found.text()])")
+    assert status == 200
+    entries = [json.loads(line) for line in text.splitlines()]
+    assert [(entry["action"], entry["name"]) for entry in entries] == [("topic.change", TOPIC), ("topic.create", TOPIC)]
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
