@@ -267,6 +267,8 @@ public class FeaturesPeer {
     private static void request() throws Exception {
         DefaultMQProducer replier = started(new DefaultMQProducer("PID_reply"));
         DefaultMQPushConsumer consumer = consumer("GID_request", "RequestTopic");
+        // Three replies that are sent, three that arrive, and a time-out. A reply may arrive before its sender is answered.
+        CountDownLatch latch = new CountDownLatch(7);
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             for (MessageExt message : messages) {
                 try {
@@ -275,6 +277,7 @@ public class FeaturesPeer {
                 } catch (Exception e) {
                     say("request", "error", "text", e);
                 }
+                latch.countDown();
             }
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
@@ -284,7 +287,6 @@ public class FeaturesPeer {
         DefaultMQProducer producer = new DefaultMQProducer("PID_request");
         producer.setInstanceName("asker");
         started(producer);
-        CountDownLatch latch = new CountDownLatch(4);
         for (int i = 0; i < 4; i++) {
             boolean isAnswered = i < 3;
             String text = "request " + i;
