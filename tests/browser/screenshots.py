@@ -29,6 +29,7 @@ PAGES = {
     "group": "/groups/billing",
     "group-offsets": "/groups/billing?tab=offsets",
     "group-settings": "/groups/billing?tab=settings",
+    "dead-letters": "/dead-letters?group=billing",
     "reports": "/reports",
     "report": "/reports/lag_report",
     "report-runs": "/reports/lag_report?tab=runs",

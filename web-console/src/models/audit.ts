@@ -1,5 +1,6 @@
 /** Entries of the audit trail, as the console shows them. */
 import type { Schema } from "@/api/types";
+import { toInstant } from "./times";
 
 export type AuditEntry = Schema<"AuditEntry">;
 
@@ -32,12 +33,6 @@ export function toQuery(filter: AuditFilter): Record<string, string> {
   const { kind, name, actor, action, from, to } = filter;
   const all = { kind, name: kind === "" ? "" : name, actor, action, from: toInstant(from), to: toInstant(to) };
   return Object.fromEntries(Object.entries(all).filter(([, value]) => value !== ""));
-}
-
-/** Returns a time of a form (2026-01-31T08:30, in the reader's zone) as the contract writes it; empty if it is none. */
-function toInstant(local: string): string {
-  const date = new Date(local);
-  return local === "" || Number.isNaN(date.getTime()) ? "" : date.toISOString();
 }
 
 export interface Change {

@@ -27,6 +27,7 @@ const pages = [
   page("/audit", "AuditPage", () => import("@/features/audit/audit-page")),
   page("/brokers", "BrokersPage", () => import("@/features/brokers/brokers-page")),
   page("/brokers/$broker", "BrokerPage", () => import("@/features/brokers/broker-page")),
+  page("/dead-letters", "DeadLettersPage", () => import("@/features/dead-letters/dead-letters-page")),
   page("/jobs", "JobsPage", () => import("@/features/jobs/jobs-page")),
   page("/reports", "ReportsPage", () => import("@/features/reports/reports-page")),
   page("/reports/$job", "ReportPage", () => import("@/features/reports/report-page")),

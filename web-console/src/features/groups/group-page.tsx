@@ -1,8 +1,8 @@
 import { Alert, Button, Group as Row, Menu, Tabs, Text } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
-import { IconDots, IconPlayerPause, IconPlayerPlay, IconRestore } from "@tabler/icons-react";
+import { IconDots, IconMailX, IconPlayerPause, IconPlayerPlay, IconRestore } from "@tabler/icons-react";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { useNavigate, useParams } from "@tanstack/react-router";
+import { Link, useNavigate, useParams } from "@tanstack/react-router";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { asApiError } from "@/api/api-error";
@@ -31,6 +31,7 @@ const ICON_PX = 16;
 /** One consumer group: how late it is and why, its offsets, clients, subscriptions and settings. */
 export function GroupPage() {
   const { t } = useTranslation("groups");
+  const has = useOperations();
   const name = useParams({ strict: false }).group ?? "";
   const query = useQuery(groupQuery(name));
   return (
@@ -43,6 +44,18 @@ export function GroupPage() {
             call={{ method: "GET", path: "/v1/groups/{group}", values: { group: name } }}
             gantry={gantryCommand("group", "show", name)}
           />
+          {has(["GET /v1/groups/{group}/dead-letters"]) && (
+            <Button
+              component={Link}
+              to="/dead-letters"
+              search={{ group: name } as never}
+              size="xs"
+              variant="default"
+              leftSection={<IconMailX size={ICON_PX} />}
+            >
+              {t("deadLetters")}
+            </Button>
+          )}
           {query.data !== undefined && <Actions key={name} group={query.data.group} etag={query.data.etag} />}
         </>
       }
