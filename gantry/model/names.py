@@ -1,6 +1,7 @@
 """Names of topics and groups: the rules for names, and the names with a special meaning."""
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from gantry.model.errors import InvalidNameError
@@ -125,6 +126,15 @@ def pop_retry_topic(group: str, topic: str, *, is_v2: bool) -> str:
     With the first spelling (`_`), the names of two pairs of group and topic may be the same.
     """
     return f"{RETRY_PREFIX}{group}{POP_RETRY_SEPARATOR_V2 if is_v2 else POP_RETRY_SEPARATOR_V1}{topic}"
+
+
+def groups_of_retry_topic(topic: str) -> Iterator[str]:
+    """Yield the names of the groups that a retry topic may belong to: `%RETRY%group`, or `%RETRY%group_topic`."""
+    name = topic.removeprefix(RETRY_PREFIX)
+    yield name
+    for at, character in enumerate(name):
+        if character in (POP_RETRY_SEPARATOR_V1, POP_RETRY_SEPARATOR_V2):
+            yield name[:at]
 
 
 def revive_topic(cluster: str) -> str:

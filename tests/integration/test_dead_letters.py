@@ -339,3 +339,43 @@ def test_the_client_library_lists_exports_and_redrives(stack, http):
         assert (job.state, job.done, job.failed, job.total) == ("done", 1, 0, 1)
         assert job.job in {one.job for one in client.list_jobs(state="done")}
     assert [message["body"] for message in group.messages("%RETRY%library")] == ["letter 2"]
+
+
+def test_a_group_that_pulls_with_receipts_gets_its_redriven_letters(stack, http):
+    """Its retries are in a topic of their own for each topic, which no broker has made: the group retries nothing."""
+    group = Group(stack, http, "popped", 0)
+    assert http.put(f"/v1/groups/{group.name}", json={"retry_max_times": 0}).status_code == 200
+    bodies = {f"popped {number}" for number in range(8)}
+    for body in sorted(bodies):
+        assert http.post(f"/v1/topics/{group.topic}/messages", json={"body": body}).status_code == 201
+    pulled = pull(group, len(bodies))
+    assert set(pulled) == bodies
+    receipts = {"receipts": list(pulled.values()), "delay": "0s"}
+    assert http.post(f"/v1/groups/{group.name}/messages:nack", json=receipts).status_code == 200
+    deadline = time.monotonic() + 30
+    while len(group.page(limit=100)["items"]) < len(bodies):
+        assert time.monotonic() < deadline, "the messages did not die"
+        time.sleep(0.1)
+    job = group.redriven(filter={}, rate_per_s=1000)
+    assert (job["state"], job["done"], job["failed"]) == ("done", len(bodies), 0), job
+    again = pull(group, len(bodies))
+    assert set(again) == bodies
+    acked = http.post(f"/v1/groups/{group.name}/messages:ack", json={"receipts": list(again.values())})
+    assert {result["outcome"] for result in acked.json()["results"]} == {"acked"}
+    # None is sent twice, and none is left for consumers without receipts.
+    assert group.redriven(filter={}, rate_per_s=1000)["done"] == 0
+    assert group.messages(f"%RETRY%{group.name}") == []
+
+
+def pull(group: Group, count: int) -> dict[str, str]:
+    """Pull messages of a group; return their bodies with their receipts."""
+    found: dict[str, str] = {}
+    deadline = time.monotonic() + 30
+    while len(found) < count:
+        assert time.monotonic() < deadline, f"{len(found)} of {count} messages came"
+        answer = group.http.post(
+            f"/v1/groups/{group.name}/messages:pull", json={"topic": group.topic, "max": count, "wait": "2s"}
+        )
+        assert answer.status_code == 200, answer.text
+        found |= {message["body"]: message["receipt"] for message in answer.json()["messages"]}
+    return found

@@ -175,6 +175,6 @@ class SendChecks:
 
     def _check_retry(self, header: SendMessageHeader) -> None:
         """Refuse a message for the retry topic of an unknown group."""
-        group = header.topic.removeprefix(names.RETRY_PREFIX)
-        if self._groups.find(group) is None:
+        if all(self._groups.find(name) is None for name in names.groups_of_retry_topic(header.topic)):
+            group = header.topic.removeprefix(names.RETRY_PREFIX)
             raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}{FAQ}")

@@ -22,6 +22,7 @@ from services.gateway.schemas.deadletters import RedriveRequest
 from services.gateway.schemas.times import parse_time_ms
 from services.gateway.usecases.deadletters.letters import DeadLetters, LetterFilter
 from services.gateway.usecases.deadletters.redrive import RedriveJob, Redrives
+from services.gateway.usecases.deadletters.retrytopics import PopRetryTopics
 from services.gateway.usecases.reading.lookup import Lookup
 from services.gateway.views.deadletters import dry_run_view, letter_view
 from services.gateway.views.jobs import job_view
@@ -37,7 +38,9 @@ def dead_letter_feature(core: Core) -> Feature:
     """Return the routes of dead letters, and add the job that sends them again."""
     letters = DeadLetters(core.engine, core.reader, core.metadata)
     lookup = Lookup(core.engine, core.brokers, core.reader, core.metrics, topics=core.known_topics)
-    job = RedriveJob(letters, lookup, core.producer, core.metadata, clock=core.clock)
+    job = RedriveJob(
+        letters, lookup, core.producer, core.metadata, retry_topics=PopRetryTopics(core.engine), clock=core.clock
+    )
     core.job_kinds[job.name] = job
     redrives = Redrives(letters, lookup, core.metadata, core.jobs)
     return Feature(

@@ -15,8 +15,7 @@ import msgspec
 
 from gantry.client.errors import Outcome, SendError
 from gantry.client.producer import Producer
-from gantry.model.message import Message
-from gantry.model.names import dlq_topic, retry_topic
+from gantry.model.names import dlq_topic
 from gantry.model.propertyname import PropertyName
 from gantry.runtime.clock import Clock
 from services.gateway.db.jobs import Job
@@ -25,50 +24,19 @@ from services.gateway.db.repositories import Actor
 from services.gateway.errors import UNKNOWN_MESSAGE, UNKNOWN_TOPIC, ProblemError, problem_of
 from services.gateway.schemas.deadletters import RedriveRequest
 from services.gateway.usecases.deadletters.letters import DeadLetter, DeadLetters, LetterFilter, LetterRange
+from services.gateway.usecases.deadletters.redriven import TO_RETRY, fixed_queue_of, message_of
+from services.gateway.usecases.deadletters.retrytopics import PopRetryTopics
 from services.gateway.usecases.jobs.jobs import Jobs
 from services.gateway.usecases.jobs.runner import CancelRequestedError, LeaseLostError, Work
 from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.reading.lookup import Lookup
 
 REDRIVE: Final = "redrive"
-TO_RETRY: Final = "retry"
 SAMPLE_MAX: Final = 10
 DRY_RUN_SCANNED_MAX: Final = 10_000
 """Letters that a dry run looks at. If there are more, it does not know how many are selected."""
 _BATCH: Final = 32
 _ROWS_KEPT: Final = timedelta(days=365)
-
-# Properties of the failed delivery. In a message that is sent again they would act a second time.
-_DROPPED: Final = frozenset(
-    {
-        PropertyName.DELAY,
-        PropertyName.REAL_TOPIC,
-        PropertyName.REAL_QID,
-        PropertyName.RETRY_TOPIC,
-        PropertyName.ORIGIN_MESSAGE_ID,
-        PropertyName.RECONSUME_TIME,
-        PropertyName.MAX_RECONSUME_TIMES,
-        PropertyName.DLQ_ORIGIN_TOPIC,
-        PropertyName.DLQ_ORIGIN_MESSAGE_ID,
-        PropertyName.TRAN_MSG,
-        PropertyName.PGROUP,
-        PropertyName.WAIT,
-        PropertyName.MIN_OFFSET,
-        PropertyName.MAX_OFFSET,
-        PropertyName.TRANSACTION_ID,
-        PropertyName.TRANSACTION_CHECK_TIMES,
-        PropertyName.TRAN_PREPARED_QUEUE_OFFSET,
-        PropertyName.CONSUME_START_TIME,
-        PropertyName.POP_CK,
-        PropertyName.FIRST_POP_TIME,
-        PropertyName.MSG_REGION,
-        PropertyName.TRACE_ON,
-        PropertyName.CLUSTER,
-        PropertyName.CRC32,
-        PropertyName.REDRIVEN_FROM,
-    }
-)
-_TIMER_PREFIX: Final = "TIMER_"
 
 
 class RedriveArguments(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -208,10 +176,18 @@ class RedriveJob:
     name = REDRIVE
 
     def __init__(
-        self, letters: DeadLetters, lookup: Lookup, producer: Producer, metadata: Metadata, *, clock: Clock
+        self,
+        letters: DeadLetters,
+        lookup: Lookup,
+        producer: Producer,
+        metadata: Metadata,
+        *,
+        retry_topics: PopRetryTopics,
+        clock: Clock,
     ) -> None:
         self._letters = letters
         self._lookup = lookup
+        self._retry_topics = retry_topics
         self._producer = producer
         self._metadata = metadata
         self._clock = clock
@@ -261,6 +237,8 @@ class RedriveJob:
         if not letters:
             return
         group = arguments.group
+        for queue in {queue for letter in letters if (queue := fixed_queue_of(letter, group=group, to=arguments.to))}:
+            await self._retry_topics.ensure(queue.topic, queue.broker_name)
         async with self._metadata.transaction() as session:
             begun = await RedriveRepository(session).begin(
                 group, [letter.record.stored_id for letter in letters], work.job.id
@@ -306,7 +284,8 @@ class RedriveJob:
             return "the letter does not say its topic"
         key = message.properties.get(PropertyName.SHARDING_KEY) if arguments.to != TO_RETRY else None
         try:
-            await self._producer.send(message, ordering_key=key)
+            queue = fixed_queue_of(letter, group=arguments.group, to=arguments.to)
+            await self._producer.send(message, queue=queue, ordering_key=key)
         except SendError as error:
             if error.outcome is Outcome.NOT_STORED and not error.retryable:
                 return f"topic {message.topic}: {problem_of(error.cause).detail}"
@@ -376,23 +355,3 @@ class _Pace:
         if self._next_ms > now_ms:
             await asyncio.sleep((self._next_ms - now_ms) / 1_000)
         self._next_ms = max(self._next_ms, now_ms) + self._each_ms
-
-
-def message_of(letter: DeadLetter, *, group: str, to: str) -> Message | None:
-    """Return the message that is sent again for a letter, or None if the letter does not say its topic. Pure.
-
-    It keeps the message id, tag, keys and the properties of the application, and it carries the letter's id.
-    """
-    topic = letter.origin_topic
-    if topic is None:
-        return None
-    properties: dict[str, Any] = {
-        name: value
-        for name, value in letter.record.properties.items()
-        if name not in _DROPPED and not name.startswith(_TIMER_PREFIX)
-    }
-    properties[PropertyName.REDRIVEN_FROM] = letter.record.stored_id
-    if to == TO_RETRY:
-        properties[PropertyName.RETRY_TOPIC] = topic
-        topic = retry_topic(group)
-    return Message(topic, letter.message.body, properties, letter.record.flag)

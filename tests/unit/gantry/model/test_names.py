@@ -54,3 +54,11 @@ def test_topics_with_a_special_meaning() -> None:
     assert is_system_group("TOOLS_CONSUMER")
     assert not is_system_group("g")
     assert names.NOT_ALLOWED_SEND_TOPICS < names.SYSTEM_TOPICS
+
+
+def test_a_retry_topic_names_the_groups_to_which_it_may_belong() -> None:
+    assert list(names.groups_of_retry_topic("%RETRY%g")) == ["g"]
+    assert list(names.groups_of_retry_topic("%RETRY%a_b_T")) == ["a_b_T", "a", "a_b"]
+    assert list(names.groups_of_retry_topic("%RETRY%a_b+T")) == ["a_b+T", "a", "a_b"]
+    for is_v2 in (False, True):
+        assert "a_b" in names.groups_of_retry_topic(names.pop_retry_topic("a_b", "T", is_v2=is_v2))

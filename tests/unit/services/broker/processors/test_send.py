@@ -125,6 +125,8 @@ class TestRefusedSend:
             ("T", {"sys_flag": 4}, ResponseCode.MESSAGE_ILLEGAL, "sysFlag=4"),
             ("T", {"sys_flag": 0x80}, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "inner batches"),
             ("%RETRY%nobody", {}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group not exist, nobody"),
+            ("%RETRY%no_T", {}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group not exist, no_T"),
+            ("%RETRY%no+T", {}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group not exist, no+T"),
         ],
     )
     async def test_sends_to_forbidden_topics_and_queues_are_refused(
