@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chromium import Page, chromium_page
 from tests.support.consolepage import ConsolePage
 from tests.support.stack import Stack
 
@@ -19,17 +18,6 @@ WIDTHS = (1_280, 320)
 def stack() -> Iterator[Stack]:
     with Stack() as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    with chromium_page(tmp_path_factory.mktemp("chromium")) as found:
-        yield found
-
-
-@pytest.fixture
-def console(browser: Page, stack: Stack) -> ConsolePage:
-    return ConsolePage(browser, stack.facts["console"])
 
 
 def test_a_log_in_leads_to_the_page_of_the_address(console: ConsolePage) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.chromium import Page, chromium_page
 from tests.support.consolepage import ConsolePage
 from tests.support.stack import Stack
 
@@ -20,17 +19,6 @@ def stack() -> Iterator[Stack]:
                 client.put(f"/v1/topics/{topic}", json={"perm": "rw"}).raise_for_status()
             client.put(f"/v1/topics/{TOPIC}", json={"perm": "r"}).raise_for_status()
         yield running
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    with chromium_page(tmp_path_factory.mktemp("chromium")) as found:
-        yield found
-
-
-@pytest.fixture
-def console(browser: Page, stack: Stack) -> ConsolePage:
-    return ConsolePage(browser, stack.facts["console"])
 
 
 def test_a_change_is_found_with_its_difference_and_exported(console: ConsolePage) -> None:

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.chromium import Page, chromium_page
 from tests.support.consolepage import ConsolePage
 from tests.support.stack import Stack
 
@@ -15,17 +14,6 @@ SETTINGS = "/v1/brokers/broker-a/settings"
 def stack() -> Iterator[Stack]:
     with Stack() as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    with chromium_page(tmp_path_factory.mktemp("chromium")) as found:
-        yield found
-
-
-@pytest.fixture
-def console(browser: Page, stack: Stack) -> ConsolePage:
-    return ConsolePage(browser, stack.facts["console"])
 
 
 def test_a_broker_is_drained_and_taken_back(console: ConsolePage, stack: Stack) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.support.chromium import Page, chromium_page
 from tests.support.consolepage import ConsolePage
 from tests.support.stack import Stack
 
@@ -20,17 +19,6 @@ def stack() -> Iterator[Stack]:
         with running.http() as client:
             fill(client)
         yield running
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    with chromium_page(tmp_path_factory.mktemp("chromium")) as found:
-        yield found
-
-
-@pytest.fixture
-def console(browser: Page, stack: Stack) -> ConsolePage:
-    return ConsolePage(browser, stack.facts["console"])
 
 
 def fill(client: httpx.Client) -> None:

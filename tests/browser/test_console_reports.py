@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.chromium import Page, chromium_page
 from tests.support.consolepage import ConsolePage
 from tests.support.stack import Stack
 
@@ -18,17 +17,6 @@ def stack() -> Iterator[Stack]:
     with Stack(scheduler=True) as running:
         fall_behind(running)
         yield running
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    with chromium_page(tmp_path_factory.mktemp("chromium")) as found:
-        yield found
-
-
-@pytest.fixture
-def console(browser: Page, stack: Stack) -> ConsolePage:
-    return ConsolePage(browser, stack.facts["console"])
 
 
 def fall_behind(stack: Stack) -> None:

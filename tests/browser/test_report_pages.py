@@ -1,24 +1,17 @@
 """Report pages in a real Chromium: a narrow screen cuts off nothing, and a page with thousands of groups opens at once."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from spark.page import charted_pairs
 from spark.page.tables import COLUMNS
-from tests.support.chromium import Page, chromium_page
+from tests.support.chromium import Page
 from tests.unit.spark.page.reportrows import lag, many, page, queue, samples, stopped, unknown
 
 PHONE = 390
 SCREEN = 1_280
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    with chromium_page(tmp_path_factory.mktemp("chromium")) as found:
-        yield found
 
 
 def lag_page(groups: int) -> str:
