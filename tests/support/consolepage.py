@@ -41,8 +41,10 @@ class ConsolePage:
     ) -> None:
         """Open a page of the console, and log in if there is no session."""
         self._page.resize(width, height)
-        scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
-        self._page.call("Emulation.setEmulatedMedia", features=scheme)
+        # Without motion a dialog has its last colors at once: axe would judge a dialog that fades in by a grey in between.
+        features = {"prefers-color-scheme": "dark" if dark else "light", "prefers-reduced-motion": "reduce"}
+        media = [{"name": name, "value": value} for name, value in features.items()]
+        self._page.call("Emulation.setEmulatedMedia", features=media)
         self.go(path, language=language)
         self.wait_until("document.querySelector('main') !== null")
         if self.evaluate("document.querySelector('input[name=password]') !== null"):
