@@ -14,7 +14,7 @@ from gantry.sqlfilter import expressions
 from gantry.sqlfilter.errors import SqlError
 from gantry.sqlfilter.expressions import ORDERS, TESTS, Expression
 from gantry.sqlfilter.javavalues import INT32_MAX, INT64_MAX, Long
-from gantry.sqlfilter.limits import SQL_LENGTH_MAX, TOKENS_MAX
+from gantry.sqlfilter.limits import CONTAINS_MAX, SQL_LENGTH_MAX, TOKENS_MAX
 
 # A line comment ends with its line. Without that, it is two minus signs. A terminal with a higher number is tried first.
 GRAMMAR: Final = r"""
@@ -214,7 +214,7 @@ def parse(text: str) -> Parsed:
         )
     parser: Any = _LARK.parse_interactive(text)  # Some of its methods have no types.
     names: dict[str, None] = {}
-    token, count = None, 0
+    token, count, contains_count = None, 0, 0
     try:
         for count, token in enumerate(parser.lexer_thread.lex(parser.parser_state), 1):
             if count > TOKENS_MAX:
@@ -223,6 +223,10 @@ def parse(text: str) -> Parsed:
                 token.type = _WORDS.get(token.upper(), "NAME")
                 if token.type == "NAME":
                     names[str(token)] = None
+                elif token.upper() == "CONTAINS":
+                    contains_count += 1
+                    if contains_count > CONTAINS_MAX:
+                        raise SqlError(_at(token) + 1, f"more than {CONTAINS_MAX} CONTAINS")
             parser.feed_token(token)
         found: Expression = parser.feed_eof(token)
     except UnexpectedCharacters as error:

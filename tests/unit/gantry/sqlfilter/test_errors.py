@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gantry.sqlfilter import SQL_LENGTH_MAX, FilterCache, SqlError, SqlFilter
-from gantry.sqlfilter.limits import DEPTH_MAX, TOKENS_MAX
+from gantry.sqlfilter.limits import CONTAINS_MAX, DEPTH_MAX, TOKENS_MAX
 
 
 def refusal(sql: str) -> SqlError:
@@ -87,6 +87,14 @@ def test_the_limits() -> None:
     members = ",".join(["'x'"] * ((TOKENS_MAX - 4) // 2))
     assert SqlFilter(f"a IN ({members} )").matches(b"a\x01x")
     assert f"more than {TOKENS_MAX} words" in refusal(f"a IN ({members},'y','z')").fault
+
+
+def test_too_many_searches_are_refused_because_one_message_would_hold_the_event_loop() -> None:
+    allowed = " OR ".join(["a contains 'x'"] * CONTAINS_MAX)
+    SqlFilter(allowed)
+    found = refusal(f"{allowed} OR a CONTAINS 'y'")
+    assert found.fault == f"more than {CONTAINS_MAX} CONTAINS"
+    assert found.position == len(allowed) + len(" OR a ") + 1
     assert refusal(f"{'NOT ' * 900}a = 1 {'OR a ' * 900}").position > 1
     assert SqlFilter("NOT " * (DEPTH_MAX - 1) + "TRUE").names == ()
     assert f"more than {DEPTH_MAX} operators" in refusal("NOT " * DEPTH_MAX + "TRUE").fault
