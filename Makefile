@@ -7,7 +7,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed-$(shell sed '/^\[tool/q' pyproject.toml | cat - constraints.txt | cksum | cut -d' ' -f1)
 UP ?=
 SEED ?=
-JOBS ?= 2
+# Most tests wait for processes, sockets and time-outs; the long ones need whole cores.
+JOBS ?= 3
+LONG_JOBS ?= 2
 PYTEST := $(BIN)/pytest
 
 export GANTRY_TEST_SEED = $(SEED)
@@ -39,8 +41,8 @@ test: lint ## Run lint and all tests but the long ones (JOBS=n processes); the l
 	$(BIN)/python -m tools.console build test
 	$(PYTEST) -q --durations=15 -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-test-long: $(READY) ## The few tests that take minutes each: reports of a large size, benchmarks that start many JVMs.
-	$(PYTEST) -q --durations=15 -n $(JOBS) --dist loadfile --no-loadscope-reorder -m long
+test-long: $(READY) ## The long tests: Spark, clients on a JVM, loads of faults for minutes (ADR 0027).
+	$(PYTEST) -q --durations=15 -n $(LONG_JOBS) --dist loadfile --no-loadscope-reorder -m long
 
 lint: $(READY) ## Formatting, ruff, mypy, import contracts, house lint; tsc and eslint for the console.
 	$(BIN)/ruff format --check --quiet .

@@ -50,6 +50,27 @@ LONGEST_OF_OTHERS = (
 )
 # They neither wait nor take long: no process works alone at the end.
 LAST = "tests/unit/"
+# Files that `make test` leaves out, as it does tests with the mark `long`: they start Spark or a JVM, or repeat a load of
+# faults for minutes (ADR 0027). `make test` keeps at least one file of each kind.
+LONG = (
+    SPARK,
+    "tests/conformance/test_foreign_",
+    "tests/fault/test_abuse.py",
+    "tests/fault/test_bad_blocks.py",
+    "tests/fault/test_kill_stack.py",
+    "tests/fault/test_pop_kill.py",
+    "tests/fault/test_receipts_kill.py",
+    "tests/fault/test_store_bitflip.py",
+    "tests/fault/test_transactions_kill.py",
+    "tests/fault/test_waiting_kill.py",
+    "tests/integration/test_benchmarks.py",
+)
+NOT_LONG = (
+    f"{SPARK}test_reports_stack.py",
+    f"{SPARK}transforms/test_lag_numbers.py",
+    f"{SPARK}transforms/test_lag_verdicts.py",
+    "tests/conformance/test_foreign_clients.py",
+)
 
 # One seed per run. It is set here because this file is read before the worker processes start and inherit it.
 if not os.environ.get("GANTRY_TEST_SEED"):
@@ -62,11 +83,16 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("gantry")
 
 
+@pytest.hookimpl(tryfirst=True)  # Before pytest itself selects by marks.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order the files for several processes, skip long tests unless `-m` names them, and refuse two tests of one name."""
+    """Order the files for several processes, skip long tests in a run of all, and refuse two tests of one name."""
     turns = _turns(dict.fromkeys(_file(item) for item in items))
     items.sort(key=lambda item: turns[_file(item)])
-    if "long" not in config.getoption("markexpr"):
+    for item in items:
+        if _file(item).startswith(LONG) and not _file(item).startswith(NOT_LONG):
+            item.add_marker("long")
+    # Tests whose file or folder somebody names run, long or not.
+    if config.args == config.getini("testpaths") and "long" not in config.getoption("markexpr"):
         for item in items:
             if item.get_closest_marker("long"):
                 item.add_marker(pytest.mark.skip(reason="long: make test-long runs them"))
