@@ -28,6 +28,8 @@ from services.broker.stats import BrokerStats, Flow
 
 _UNIT_FLAG = 0x1
 _UNIT_SUB_FLAG = 0x2
+# A plain number: each operation of IntFlag calls functions, and every send makes one.
+_WRITE = int(Perm.WRITE)
 
 
 class Target:
@@ -86,7 +88,7 @@ class SendChecks:
         settings = self._live_settings.current
         if settings.start_accept_send_request_time_stamp > 0:
             self._refuse_early()
-        if not settings.broker_permission & Perm.WRITE:
+        if not settings.broker_permission & _WRITE:
             raise RefusalError(ResponseCode.NO_PERMISSION, drained_remark(self._identity.address))
         target = self._targets.get(header.topic)
         if target is None:
