@@ -42,6 +42,16 @@ _CLAIM: Final = (
     " RETURNING " + _COLUMNS
 )
 
+# A person may have repeated the very window that the schedule would cover next.
+_COVERED: Final = (
+    "WITH RECURSIVE covered (until) AS ("
+    "SELECT max(window_end) FROM report_runs"
+    " WHERE job = %(job)s AND status = 'succeeded' AND window_start IS NOT NULL AND trigger = 'schedule'"
+    " UNION SELECT (SELECT max(window_end) FROM report_runs WHERE job = %(job)s AND status = 'succeeded'"
+    " AND window_start <= covered.until AND window_end > covered.until) FROM covered WHERE covered.until IS NOT NULL"
+    ") SELECT max(until) FROM covered"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -237,12 +247,11 @@ class Runs:
         return [Run(*row) for row in rows]
 
     def covered_until(self, job: str) -> datetime | None:
-        """Return the end of the latest window that a scheduled run of a job has covered; None if there is none."""
-        row = self._connection.execute(
-            "SELECT max(window_end) FROM report_runs"
-            " WHERE job = %s AND status = 'succeeded' AND window_start IS NOT NULL AND trigger = 'schedule'",
-            (job,),
-        ).fetchone()
+        """Return the time up to which runs have covered a job's schedule without a gap; None if nothing is covered.
+
+        It is the end of the latest window of a scheduled run, or of the windows that people requested from there on.
+        """
+        row = self._connection.execute(_COVERED, {"job": job}).fetchone()
         assert row is not None
         end: datetime | None = row[0]
         return end

@@ -272,6 +272,17 @@ def test_what_is_covered_is_what_succeeded_on_schedule(runs: Runs, connection: C
     assert runs.covered_until("throughput_rollup") == NOON + timedelta(hours=1)
 
 
+def test_windows_that_people_asked_for_extend_what_is_covered_without_a_gap(runs: Runs, connection: Connection) -> None:
+    hour = timedelta(hours=1)
+    for begin, end, trigger in ((0, 1, "schedule"), (4, 5, "manual"), (2, 3, "manual"), (1, 2, "manual")):
+        run, _ = runs.request(
+            "throughput_rollup", window_start=NOON + begin * hour, window_end=NOON + end * hour, trigger=trigger
+        )
+        claimed(runs, run)
+        publish(connection, throughput_rollup.TABLE, run_id=run.id, attempt=1, rows=[], page="", files={})
+    assert runs.covered_until("throughput_rollup") == NOON + 3 * hour
+
+
 def test_a_server_that_is_away_is_said_in_a_line(own_postgres: PostgresServer) -> None:
     url = own_postgres.url
     own_postgres.stop()

@@ -146,6 +146,22 @@ def test_a_piece_that_fails_is_tried_again_at_the_next_time(make: Any, runs: Run
     assert (rest.window_start, rest.window_end) == (begin + PIECE_MAX, NOON + HOUR)
 
 
+def test_a_piece_that_a_person_did_again_is_covered(make: Any, runs: Runs, connection: Connection) -> None:
+    begin = NOON - PIECE_MAX - HOUR
+    rolled_up_until(runs, connection, begin)
+    scheduler = make(throughput_rollup_cron=HOURLY, attempts_max=1)
+    (failed,) = scheduler.turn().claimed
+    scheduler.turn(EndedRun(failed, RunEnding.FAILED, "no"))
+    # The gateway does this if a person asks for a window whose run has failed.
+    requeue = "UPDATE report_runs SET status = 'queued', trigger = 'manual', finished_at = NULL WHERE id = %s"
+    connection.execute(requeue, (failed.id,))
+    (by_hand,) = scheduler.turn().claimed
+    assert scheduler.turn(succeed(connection, by_hand)).claimed == []
+    scheduler.clock.advance(3_600_000)
+    (rest,) = scheduler.turn().claimed
+    assert (rest.window_start, rest.window_end) == (begin + PIECE_MAX, NOON + HOUR)
+
+
 def test_who_takes_over_goes_on_with_what_is_missing(make: Any, runs: Runs, connection: Connection) -> None:
     rolled_up_until(runs, connection, NOON - 2 * HOUR)
     runs.write_schedules([Schedule("throughput_rollup", HOURLY, "UTC", NOON + HOUR)])
