@@ -365,8 +365,9 @@ class StubSurvey:
         self.reset_epochs: dict[str, int] = {}
         self.missing: list[str] = []
         self.thorough: list[set[str]] = []
+        self.metrics = GatewayMetrics()
         self.sampler = Sampler(
-            *(self, self, Metadata(database), GatewayMetrics()),  # type: ignore[arg-type]
+            *(self, self, Metadata(database), self.metrics),  # type: ignore[arg-type]
             retention=retention_of(database, NOON),
             worker=InlineWorker(),
             series=LagSeries(series_max=9),
@@ -440,6 +441,28 @@ async def test_a_broker_with_topics_that_is_not_registered_is_missing(pooled: Da
         (missing,) = (await session.scalars(select(LAG_SAMPLE_ROUNDS.c.missing))).all()
         await session.execute(delete(Topic))
     assert missing == ["broker-c"]
+
+
+async def test_a_lag_is_unknown_if_a_broker_of_the_topic_was_never_heard(pooled: Database) -> None:
+    rounds = StubSurvey(pooled)
+    rounds.missing = ["broker-b"]
+    await rounds.round()
+    # As far as anybody knows, the topic is on broker-a only.
+    assert b"rocketmq_consumer_lag_messages{" in rounds.metrics.lag
+    held: dict[str, Any] = {"broker-a": {}, "broker-b": {}}
+    async with pooled.transaction() as session:
+        session.add(Topic(name="T", config={}, version=1, state="applied", origin="api", observed=held))
+    again = StubSurvey(pooled)
+    again.clock.advance(15_000)
+    again.missing = ["broker-b"]
+    await again.round()
+    async with pooled.transaction() as session:
+        await session.execute(delete(Topic))
+    assert b"rocketmq_consumer_lag_messages{" not in again.metrics.lag
+    assert (
+        b'consumer_group="BUSY",is_retry="false",is_system="false",missing="messages",topic="T"} 1.0'
+        in again.metrics.lag
+    )
 
 
 async def test_a_block_that_may_be_lost_is_followed_by_a_full_one(

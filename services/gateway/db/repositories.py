@@ -5,10 +5,10 @@ audit row in the same transaction, so that neither exists without the other. Ret
 repository changes them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Select, bindparam, func, or_, select, update
 from sqlalchemy.dialects.postgresql import JSONB, insert
@@ -138,12 +138,27 @@ class ConfigRepository(Generic[Row]):
 
     async def homes(self) -> set[str]:
         """Return the brokers that hold any of these names and should; other brokers are out of service."""
+        held = self._held().subquery()
+        return set((await self._session.scalars(select(held.c.broker).distinct())).all())
+
+    async def held_by(self, brokers: Collection[str]) -> dict[str, set[str]]:
+        """Return the names that each of some brokers holds and should."""
+        found: dict[str, set[str]] = {broker: set() for broker in brokers}
+        if found:
+            held = self._held().subquery()
+            query = select(held.c.broker, held.c.name).where(held.c.broker.in_(found))
+            for broker, name in await self._session.execute(query):
+                found[broker].add(name)
+        return found
+
+    def _held(self) -> Select[Any]:
+        """Return the names with the brokers that hold them and should."""
         model = self._model
         broker = func.jsonb_object_keys(model.observed).label("broker")
-        held = select(broker, model.config).where(model.state != ConfigState.DELETING).subquery()
+        held = select(model.name, broker, model.config).where(model.state != ConfigState.DELETING).subquery()
         named = held.c.config["brokers"]
         is_meant = or_(named.is_(None), func.jsonb_typeof(named) == "null", named.has_key(held.c.broker))
-        return set((await self._session.scalars(select(held.c.broker).where(is_meant).distinct())).all())
+        return select(held.c.name, held.c.broker).where(is_meant)
 
     async def page(self, *, after: str = "", limit: int = 100, prefix: str = "") -> Sequence[Row]:
         """Return the visible rows, by name in byte order, after `after`."""

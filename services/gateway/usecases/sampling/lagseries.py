@@ -6,7 +6,7 @@ wrong; `gantry_gateway_lag_unknown` names the group and topic instead. The text 
 each scrape: thousands of series take a tenth of a second.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -107,6 +107,11 @@ class _Sum:
     is_known: bool = True
     has_ages: bool = True
 
+    def add_unknown(self, brokers: Iterable[str]) -> None:
+        """Add brokers whose numbers are unknown."""
+        self.is_known = False
+        self.brokers.update(brokers)
+
 
 class LagSeries:
     """Adds up the samples of each round.
@@ -120,13 +125,17 @@ class LagSeries:
         self._brokers: dict[Key, frozenset[str]] = {}
 
     def add_up(
-        self, samples: Iterable[Sample], missing: Iterable[str], clusters: Mapping[str, str], now_ms: int
+        self,
+        samples: Iterable[Sample],
+        missing: Mapping[str, Collection[str]],
+        clusters: Mapping[str, str],
+        now_ms: int,
     ) -> LagFigures:
         """Return the figures of a round.
 
         Args:
             samples: Samples of all brokers that answered.
-            missing: Names of the brokers that did not answer.
+            missing: Names of the brokers that did not answer, each with the topics that it is known to have.
             clusters: Broker → cluster.
             now_ms: Wall time of the round, in ms.
         """
@@ -138,9 +147,12 @@ class LagSeries:
         for key, brokers in self._brokers.items():
             if gone := brokers & away:
                 # The lag on this broker is unknown. A pair that is on no other broker still counts as unknown.
-                known = sums.setdefault(key, _Sum())
-                known.is_known = False
-                known.brokers |= gone
+                sums.setdefault(key, _Sum()).add_unknown(gone)
+        # There is no earlier round with the broker if the gateway or the group is newer than its silence.
+        for broker, topics in missing.items():
+            for (_, topic), found in sums.items():
+                if topic in topics:
+                    found.add_unknown((broker,))
         self._brokers = {key: frozenset(found.brokers) for key, found in sums.items()}
         figures = [_figure(key, found, clusters, now_ms) for key, found in sums.items()]
         counted = [figure for figure in figures if figure.messages is not None]

@@ -6,7 +6,7 @@ written for them, because their offsets are unknown.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, TypeVar
 
@@ -115,7 +115,7 @@ class Sampler:
         # A broker that is down is no longer registered after two minutes, but its queues still belong to their topics.
         missing = sorted({*missing, *homes - sets.keys()})
         clusters = {broker: data.cluster for broker, data in sets.items()}
-        away = list(missing)
+        away = await self._held_by(missing)
         self._metrics.lag = await self._in_thread(lambda: self._series.add_up(samples, away, clusters, now_ms).render())
         seen: dict[str, list[Sample]] = {broker: [] for broker in sets if broker not in missing}
         for sample in samples:
@@ -134,6 +134,13 @@ class Sampler:
         self._metrics.gauges["sample_round_seconds"] = took_ms / 1_000
         self._metrics.gauges["sample_brokers_missing"] = float(len(missing))
         await self._retention.round()
+
+    async def _held_by(self, missing: Sequence[str]) -> Mapping[str, Collection[str]]:
+        """Return the brokers that did not answer, each with the topics that it has, as far as Postgres knows."""
+        if not missing:
+            return {}
+        async with self._metadata.transaction() as session:
+            return await TopicRepository(session).held_by(missing)
 
     async def _note_resets(self, broker: str) -> None:
         """Write the resets that the last survey of a broker found.

@@ -17,7 +17,8 @@ def sample(
 
 
 def figures(*samples, missing=(), series=None):
-    return (series or LagSeries(series_max=100)).add_up(samples, missing, CLUSTERS, NOW_MS)
+    away = missing if isinstance(missing, dict) else dict.fromkeys(missing, ())
+    return (series or LagSeries(series_max=100)).add_up(samples, away, CLUSTERS, NOW_MS)
 
 
 def test_lag_is_the_sum_of_all_queues_with_the_age_of_the_oldest():
@@ -73,6 +74,13 @@ def test_a_lag_is_unknown_while_one_of_its_brokers_is_unavailable():
     assert figures(*both, series=series).unknown == []
     # A broker that was removed for good holds nothing.
     assert figures(sample(), series=series).exported == [LagFigure("One", "G", "T", 6, 5_000)]
+
+
+def test_a_lag_is_unknown_if_a_broker_of_the_topic_has_been_silent_since_the_sampler_began():
+    found = figures(sample(), sample(topic="ELSEWHERE"), missing={"b": {"T", "OTHER"}, "c": set()})
+    assert found == LagFigures(
+        [LagFigure("One", "G", "ELSEWHERE", 6, 5_000)], [LagFigure("One", "G", "T", None, None)], left_out=0
+    )
 
 
 def test_a_topic_without_a_group_has_no_lag():
