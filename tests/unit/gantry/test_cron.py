@@ -46,6 +46,12 @@ def following(text: str, count: int = 3, *, start: datetime = NOON, timezone: st
         ("0 3 * * */3", ["Sun 22 03:00", "Wed 25 03:00", "Sat 28 03:00"]),
         ("0 3 * * 2,4", ["Tue 24 03:00", "Thu 26 03:00", "Tue 01 03:00"]),
         ("0 3 * * mon", ["Mon 23 03:00", "Mon 30 03:00", "Mon 07 03:00"]),
+        ("0 3 * * MON-fri/2", ["Mon 23 03:00", "Wed 25 03:00", "Fri 27 03:00"]),
+        ("0 3 * * sun-tue", ["Sun 22 03:00", "Mon 23 03:00", "Tue 24 03:00"]),
+        ("0 3 * * sat-sun", ["Sun 22 03:00", "Sat 28 03:00", "Sun 29 03:00"]),
+        ("0 3 9 jan-jun/2 *", ["Sat 09 03:00", "Tue 09 03:00", "Sun 09 03:00"]),
+        ("0 3 25 * 0", ["Sun 22 03:00", "Wed 25 03:00", "Sun 29 03:00"]),
+        ("0 3 */20 * 0", ["Sun 21 03:00", "Sun 21 03:00", "Sun 01 03:00"]),
         ("0 3 1 * *", ["Tue 01 03:00", "Fri 01 03:00", "Mon 01 03:00"]),
     ],
 )
@@ -63,7 +69,13 @@ def test_a_night_without_the_scheduled_hour_delays_nothing() -> None:
     assert following("30 2 * * *", 2, start=start, timezone="Europe/Berlin")[1].startswith("Mon 29")
 
 
-@pytest.mark.parametrize("text", ["", "* * * *", "* * * * * *", "61 * * * *", "x * * * *", "0 3 * * 8", "0 3 * * 5-2"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "* * * *", "* * * * * *", "61 * * * *", "x * * * *", "0 3 * * 8", "0 3 * * 5-2"),
+        *("0 3 * * mon#2", "0 3 * * mon-", "0 3 * * 1L", "0 3 * jan# *", "0 3 * jan- *", "\u0663 * * * *"),
+    ],
+)
 def test_an_invalid_cron_expression_is_refused_by_name(text: str) -> None:
     with pytest.raises(InvalidValueError, match=r"^lag_report_cron: "):
         check_cron(text, "lag_report_cron")
