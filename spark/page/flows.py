@@ -19,8 +19,8 @@ class BucketFigures:
 
     Attributes:
         messages: The number of messages in the bucket.
-        seconds: The length of the known part of the bucket.
-        rate: Messages per second in the known part.
+        seconds: The length of the known part of the bucket, of the queue for which it is shortest.
+        rate: Messages per second in the known part; at most `peak`.
         peak: The highest rate at any moment. It is also None if several rows are added up, because their peaks may be
             of different moments.
         is_whole: Whether all of the bucket is known.
@@ -79,8 +79,11 @@ def read_flows(rows: Iterable[Mapping[str, Any]]) -> tuple[str, dict[str, Flow]]
 def _bucket_figures(row: Mapping[str, Any], step: timedelta) -> BucketFigures:
     messages, covered = number(row.get("messages")), number(row.get("covered_s"))
     seconds = step.total_seconds() if covered is None else covered
-    rate = None if messages is None or not seconds else messages / seconds
-    return BucketFigures(messages, seconds, rate, number(row.get("rate_max")), seconds >= _WHOLE * step.total_seconds())
+    rate, peak = None if messages is None or not seconds else messages / seconds, number(row.get("rate_max"))
+    if rate is not None and peak is not None:
+        # The known part is that of one queue. The messages of the others are of a longer time.
+        rate = min(rate, peak)
+    return BucketFigures(messages, seconds, rate, peak, seconds >= _WHOLE * step.total_seconds())
 
 
 def _buckets(flows: Mapping[str, Flow]) -> int:

@@ -190,6 +190,7 @@ def _known(series: Sequence[Series], step: timedelta) -> Content:
 
 THROUGHPUT_PAGE = Page(
     "Throughput",
-    "In is what was stored in a topic, out is how far the groups' committed offsets moved. ",
+    "In is what was stored in a topic, out is what groups consumed by their committed offsets. Offsets that a reset or"
+    " retention moved do not count. ",
     throughput_body,
 )

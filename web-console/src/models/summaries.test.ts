@@ -80,4 +80,7 @@ test("rates come from covered seconds, and a bucket without samples is unknown",
     { at: "2026-01-01T00:00:00Z", stored: 3, consumed: 1 },
     { at: "2026-01-01T00:01:00Z", stored: null, consumed: null },
   ]);
+  // One of two brokers was looked at for five seconds only.
+  const partly = { ...bucket("2026-01-01T00:00:00Z", null, 1_950, 5), rate_max: 60 };
+  expect(toRates([partly])).toEqual([{ at: "2026-01-01T00:00:00Z", stored: 60, consumed: null }]);
 });

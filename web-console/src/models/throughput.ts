@@ -14,7 +14,8 @@ export function toRates(buckets: readonly Schema<"ThroughputBucket">[]): RatePoi
     const point = points.get(bucket.bucket_at) ?? { at: bucket.bucket_at, stored: null, consumed: null };
     points.set(bucket.bucket_at, point);
     if (bucket.messages === null || !bucket.covered_s) continue;
-    const rate = bucket.messages / bucket.covered_s;
+    // The covered part is that of one queue. The messages of the others are of a longer time.
+    const rate = Math.min(bucket.messages / bucket.covered_s, bucket.rate_max ?? Infinity);
     if (bucket.group === null) point.stored = (point.stored ?? 0) + rate;
     else point.consumed = (point.consumed ?? 0) + rate;
   }

@@ -150,6 +150,17 @@ def test_rates_are_means_of_known_values_and_peaks_have_their_time() -> None:
     assert "peak in ≥ 8.0/s (Nov 22 08:00)" in text(html)
 
 
+def test_a_mean_is_not_above_its_peak_if_one_queue_was_known_for_a_short_time_only() -> None:
+    html = throughput([
+        # Sixty messages a second, on two brokers. One of them was looked at for five seconds only.
+        {**flow(7, "A", 1_800 + 150, unit="minute"), "covered_s": 5.0, "rate_max": 60.0},
+        {**flow(8, "A", 3_600, unit="minute"), "covered_s": 60.0, "rate_max": 61.0},
+    ])  # fmt: skip
+    assert cells(html)[0][2] == "60.0/s"
+    (figure,) = read(html).findall(".//figure")
+    assert [[cell.text for cell in row.findall("td")][1] for row in figure.findall(".//tbody/tr")] == ["60.0/s"] * 2
+
+
 def test_peaks_of_several_groups_are_not_summed_and_unknown_ones_are_no_number() -> None:
     several = [{**flow(7, "A", 10, group), "rate_max": peak} for group, peak in (("g", 3.0), ("h", 4.0), ("i", None))]
     several.append({**flow(8, "A", 10, "h"), "rate_max": 9.0})
