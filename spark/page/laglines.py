@@ -26,7 +26,13 @@ def with_now(pasts: Mapping[tuple[str, str], LagSeries], rows: Sequence[LagRow])
     for row in rows:
         past = found.get((row.group, row.topic))
         if past is not None and row.as_of is not None:
-            found[row.group, row.topic] = past.ended(row.as_of, row.lag_messages, row.lag_seconds)
+            found[row.group, row.topic] = past.ended(
+                row.as_of,
+                row.lag_messages,
+                row.lag_seconds,
+                # A move that a sample shows was some time ago.
+                is_moved=row.evidence.get("moved_s") == 0,
+            )
     return found
 
 

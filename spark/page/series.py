@@ -48,9 +48,14 @@ class LagSeries:
     lags: list[Point]
     waits: list[Point]
 
-    def ended(self, at: datetime, lag: float | None, waited_s: float | None) -> "LagSeries":
-        """Return this history with the given last point, and without the points at or after it."""
-        return LagSeries(_ended(self.lags, at, lag), _ended(self.waits, at, waited_s))
+    def ended(self, at: datetime, lag: float | None, waited_s: float | None, *, is_moved: bool = False) -> "LagSeries":
+        """Return this history with the given last point, and without the points at or after it.
+
+        `is_moved`: whether offsets have moved since the last sample although no messages were consumed.
+        """
+        return LagSeries(
+            _ended(self.lags, at, lag, is_moved=is_moved), _ended(self.waits, at, waited_s, is_moved=is_moved)
+        )
 
 
 def read_history(history: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], LagSeries]:
@@ -71,8 +76,9 @@ def read_history(history: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], 
     return pasts
 
 
-def _ended(points: Sequence[Point], at: datetime, value: float | None) -> list[Point]:
-    return _with_holes([*(point for point in points if point[0] < at), (at, value)])
+def _ended(points: Sequence[Point], at: datetime, value: float | None, *, is_moved: bool) -> list[Point]:
+    hole: list[Point] = [(at - _INSTANT, None)] if is_moved else []
+    return _with_holes([*(point for point in points if point[0] < at - _INSTANT), *hole, (at, value)])
 
 
 def _with_holes(points: Sequence[Point]) -> list[Point]:

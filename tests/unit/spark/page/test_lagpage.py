@@ -183,6 +183,20 @@ def test_the_report_itself_is_the_last_sample() -> None:
     assert [row.findtext("td") for row in figure.findall(".//tbody/tr")] == ["7", "1,204"]
 
 
+def test_no_line_leads_to_the_report_over_a_reset_that_no_sample_shows() -> None:
+    early = [{**sample, "sampled_at": "2026-11-22T09:27:00Z"} for sample in samples("billing", [7])]
+
+    def lags(**evidence: Any) -> list[str | None]:
+        html = page([stopped(evidence=evidence)], history=early)
+        figure = next(
+            one for one in read(html).findall(".//figure") if one.findtext("figcaption/b") == "billing · ORDERS"
+        )
+        return ["".join(row.find("td").itertext()) for row in figure.findall(".//tbody/tr")]  # type: ignore[union-attr]
+
+    assert lags(moved_s=0.0) == ["7", "unknown: no sample", "1,204"]
+    assert lags(moved_s=180.123) == ["7", "1,204"]
+
+
 def test_ages_are_counted_by_queue_if_they_are_known() -> None:
     row = stopped()
     ages = (30.0, 59.0, 7_500.0, None)
