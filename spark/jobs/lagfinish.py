@@ -3,6 +3,7 @@
 Both are only looked up for groups that are not OK. Most reports have no such group, and then nothing is looked up.
 """
 
+from bisect import insort
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -147,8 +148,11 @@ def find_since(row: dict[str, Any], points: Points, earlier: EarlierStarts) -> d
         for point in points.get((row["group"], row["topic"]), ())
         if point["sampled_at"] < row["as_of"]
     ]
-    found = behind_since([*past, LagPoint(row["as_of"], row["lag_messages"], row["lag_seconds"])])
     known_at, since = earlier.get((row["group"], row["topic"]), (None, None))
+    if known_at is not None and since is not None and known_at < row["as_of"]:
+        # That report was a look, too: the group was behind.
+        insort(past, LagPoint(known_at, None, (known_at - since).total_seconds()), key=lambda point: point.at)
+    found = behind_since([*past, LagPoint(row["as_of"], row["lag_messages"], row["lag_seconds"])])
     # The older samples are, the further apart they are kept. So the first look at the lag gives the best start.
     if known_at is not None and found.at_latest is not None and found.at_latest <= known_at < row["as_of"]:
         return since

@@ -39,6 +39,13 @@ def test_the_start_of_a_lag_is_the_same_in_later_reports() -> None:
     assert since(700, (600, 480.0), (660, 540.0), before=(605, 110.0))[0] == 110.0
 
 
+def test_a_start_before_the_first_sample_that_was_kept_is_not_lost() -> None:
+    # The group is new. The samples in between are not read, but the report before saw that it was behind.
+    assert since(700, (300, 180.0), (600, 480.0), before=(160, 110.0))[0] == 110.0
+    assert since(700, (600, 480.0), before=(160, 110.0)) == (None, at(600).isoformat()), "too long without a look"
+    assert since(700, (200, None), (300, 180.0), (600, 480.0), before=(160, 110.0)) == (None, at(300).isoformat())
+
+
 def test_a_group_that_kept_up_in_between_has_a_new_start() -> None:
     assert since(700, (0, 0.0), (300, 180.0), (500, 1.0), (600, 90.0), before=(160, 110.0))[0] == 510.0
     # After a time without looks, it may have kept up.
