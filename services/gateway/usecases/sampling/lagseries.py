@@ -150,8 +150,10 @@ class LagSeries:
                 sums.setdefault(key, _Sum()).add_unknown(gone)
         # There is no earlier round with the broker if the gateway or the group is newer than its silence.
         for broker, topics in missing.items():
-            for (_, topic), found in sums.items():
-                if topic in topics:
+            groups = {group for group, topic in sums if topic in topics}
+            for (group, topic), found in sums.items():
+                # Postgres does not know retry topics. A broker has those of the groups that consume from it.
+                if topic in topics or (is_retry_topic(topic) and group in groups):
                     found.add_unknown((broker,))
         self._brokers = {key: frozenset(found.brokers) for key, found in sums.items()}
         figures = [_figure(key, found, clusters, now_ms) for key, found in sums.items()]
