@@ -10,6 +10,7 @@ from gantry.client.consumer.listening import DeadLetterError as DeadLetterError
 from gantry.client.consumer.listening import ListenerSettings as ListenerSettings
 from gantry.client.consumer.listening import MessageListener as MessageListener
 from gantry.client.consumer.listening import ReconsumeLaterError as ReconsumeLaterError
+from gantry.client.consumer.localoffsets import LocalOffsets as LocalOffsets
 from gantry.client.consumer.push import PushConsumer as PushConsumer
 from gantry.client.consumer.starts import StartPosition as StartPosition
 from gantry.client.engine import ClientEngine as ClientEngine

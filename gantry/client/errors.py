@@ -6,6 +6,7 @@ ClientError
 ├── NoRouteError           no name server knows the topic
 ├── NotWritableError       no queue of the topic can be written now
 ├── BrokerUnavailableError no master of a broker set is known now
+├── OffsetsFileError       the file with the offsets of a broadcasting consumer can't be read or written
 ├── BrokerError            a broker (or name server) refused the request: code and remark
 │   ├── DrainedError           the broker takes no messages at the moment, because an operator has drained it
 │   ├── GroupDeletedError      the group was deleted while this client was a member of it
@@ -180,6 +181,14 @@ class BrokerUnavailableError(ClientError):
     def __init__(self, broker_name: str) -> None:
         super().__init__(f"broker {broker_name}: no master of it is registered just now")
         self.broker_name = broker_name
+
+
+class OffsetsFileError(ClientError):
+    """The file with the offsets of a broadcasting consumer can't be read or written."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path} {reason}")
+        self.path = path
 
 
 class BrokerError(ClientError):

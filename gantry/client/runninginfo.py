@@ -30,6 +30,7 @@ def member_info(
     queues: Mapping[MessageQueue, int | None],
     *,
     started_at_ms: int,
+    model: MessageModel,
     is_orderly: bool,
 ) -> ConsumerRunningInfo:
     """Return what a member knows of itself; windows and rates are its owner's, and left out.
@@ -37,10 +38,11 @@ def member_info(
     Args:
         name_servers: Addresses of the name servers.
         group: The group.
-        where: Position at which the group begins without a committed offset.
+        where: Position at which the member begins without a committed offset.
         subscriptions: The subscriptions.
         queues: The committed offset of each held queue.
         started_at_ms: Wall time of the start.
+        model: The message model of the member.
         is_orderly: Whether the member consumes in order.
     """
     # mqadmin consumerStatus fails without the type and the start.
@@ -51,7 +53,7 @@ def member_info(
         "PROP_CONSUMER_START_TIMESTAMP": str(started_at_ms),
         "consumerGroup": group,
         "consumeFromWhere": where,
-        "messageModel": MessageModel.CLUSTERING,
+        "messageModel": model,
     }
     states = {
         queue: ProcessQueueInfo(commit_offset=UNSET if offset is None else offset) for queue, offset in queues.items()

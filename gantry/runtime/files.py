@@ -291,3 +291,15 @@ def write_atomically(files: FileSystem, path: str, data: bytes | Iterable[bytes]
     files.write(temporary, data, durable=True)
     files.replace(temporary, path)
     files.sync_dir(os.path.dirname(path) or ".")
+
+
+def make_dirs_durably(files: FileSystem, path: str) -> None:
+    """Create a folder and its parents, if they do not exist, and make their names durable."""
+    made: list[str] = []
+    at = path
+    while at and not files.exists(at):
+        made.append(at)
+        at = os.path.dirname(at)
+    files.make_dirs(path)
+    for folder in made:
+        files.sync_dir(os.path.dirname(folder) or ".")

@@ -52,6 +52,20 @@ def test_a_listener_gets_a_message_again_that_failed(stack: Stack, options: tupl
     assert sorted(texts) == ["failed 0: first", "failed 0: last", "failed 1: fail"]
 
 
+def test_broadcasting_listeners_get_every_message_and_go_on_where_they_ended(stack: Stack, tmp_path: Path) -> None:
+    def listen(name: str, count: int) -> list[str]:
+        options = ("--group", "broadcast", "--broadcast", str(tmp_path), "--name", name, "--count", str(count))
+        ended = run(stack, "listen", "broadcast", *options)
+        assert ended.returncode == 0, ended.stderr
+        return sorted(line.rpartition(" ")[2] for line in ended.stdout.splitlines())
+
+    for body in ("first", "last"):
+        assert run(stack, "send", "broadcast", body).returncode == 0
+    assert listen("one", 2) == listen("two", 2) == ["first", "last"]
+    assert run(stack, "send", "broadcast", "new").returncode == 0
+    assert listen("one", 1) == ["new"]
+
+
 def test_the_flights_example_runs_twice(stack: Stack) -> None:
     for _ in range(2):
         ended = run(stack, "flights", "--limit", "3000")

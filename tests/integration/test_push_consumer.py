@@ -14,11 +14,12 @@ from gantry.client import (
     ClientError,
     ClientSettings,
     ListenerSettings,
+    LocalOffsets,
     Producer,
     PushConsumer,
     StartPosition,
 )
-from gantry.model.group import ConsumeFromWhere
+from gantry.model.group import ConsumeFromWhere, MessageModel
 from gantry.model.message import Message, StoredMessage
 from gantry.runtime.clock import SystemClock
 from gantry.runtime.rng import Rng
@@ -94,3 +95,57 @@ async def test_nothing_is_lost_if_the_broker_is_killed_under_a_listener(tmp_path
             for key in range(4):
                 first_seen = list(dict.fromkeys(body for body in seen if body.startswith(f"{key}-")))
                 assert first_seen == [body for body in stored if body.startswith(f"{key}-")]
+
+
+def broadcasting(
+    folder: Path,
+) -> tuple[Callable[[ClientEngine, str], PushConsumer], dict[str, list[tuple[str, str]]]]:
+    """Return a function that makes a broadcasting consumer with a name, and the messages that each name gets."""
+    seen: dict[str, list[tuple[str, str]]] = {"one": [], "two": []}
+
+    def consumer_of(engine: ClientEngine, name: str) -> PushConsumer:
+        async def listen(message: StoredMessage) -> None:
+            seen[name].append((message.body.decode(), message.stored_id))
+
+        offsets = LocalOffsets(str(folder))
+        model = MessageModel.BROADCASTING
+        return PushConsumer(
+            engine, "g", ["T"], listen, start=FIRST, message_model=model, local_offsets=offsets, client_id=name
+        )
+
+    return consumer_of, seen
+
+
+async def test_every_broadcasting_consumer_gets_all_messages_although_the_broker_and_the_consumers_end(
+    tmp_path: Path,
+) -> None:
+    consumer_of, seen = broadcasting(tmp_path / "offsets")
+    async with AsyncExitStack() as stack:
+        namesrv = stack.enter_context(NamesrvProcess(tmp_path / "namesrv"))
+        broker = stack.enter_context(BrokerProcess(tmp_path, namesrv=namesrv.address))
+        async with peer_of(broker.address) as peer:
+            await peer.make_topic("T", queues=4)
+            await wait_until(lambda: peer.route("T", namesrv.address), "the route")
+        settings = ClientSettings(namesrv=(namesrv.address,), poll_namesrv_interval_ms=1_000)
+        engine = ClientEngine(settings, clock=SystemClock(), rng=Rng())
+        await engine.start()
+        stack.push_async_callback(engine.stop)
+        consumers = {name: consumer_of(engine, name) for name in seen}
+        for consumer in consumers.values():
+            await consumer.start()
+        stored: list[str] = []
+        sending = asyncio.ensure_future(send_all(engine, stored))
+        await wait_for(lambda: len(stored) >= COUNT // 3)
+        await consumers["two"].close()
+        away_from = len(seen["two"])
+        broker.kill()
+        port = int(broker.address.rpartition(":")[2])
+        stack.enter_context(BrokerProcess(tmp_path, namesrv=namesrv.address, port=port))
+        await wait_for(lambda: len(stored) >= 2 * COUNT // 3)
+        await (again := consumer_of(engine, "two")).start()
+        async with asyncio.timeout(TIMEOUT_S):
+            await sending
+        await wait_for(lambda: all(set(stored) <= {body for body, _ in each} for each in seen.values()))
+        await asyncio.gather(consumers["one"].close(), again.close())
+    # The offsets were written at the close, so the second consumer went on where it ended.
+    assert not set(seen["two"][:away_from]) & set(seen["two"][away_from:])

@@ -1,5 +1,8 @@
 """Messages of a listener that failed: sent back to their brokers, counted and logged.
 
+In broadcasting mode, a message that is sent back would come to one member of the group, and not to the one that failed.
+So it is not sent back, and the consumer goes on.
+
 Concurrency: the event loop's thread.
 """
 
@@ -11,6 +14,7 @@ from gantry.client.consumer.listening import ListenerTimeoutError, ReconsumeLate
 from gantry.client.consumer.sendback import DEAD, SendBack
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import ClientError
+from gantry.model.group import MessageModel
 from gantry.model.message import StoredMessage
 from gantry.runtime.telemetry import logger
 
@@ -32,6 +36,7 @@ class ListenerCounts:
         sent_back: Messages that a broker has taken back for a later delivery.
         dead: Messages that a broker has taken as dead letters because this consumer said so.
         retried_here: Times that no broker could take a message back.
+        skipped: Failed messages of a consumer in broadcasting mode, which are not delivered again.
         dropped: Messages whose result did not count: their queue had left or was reset, or they had failed before.
     """
 
@@ -41,6 +46,7 @@ class ListenerCounts:
     sent_back: int = 0
     dead: int = 0
     retried_here: int = 0
+    skipped: int = 0
     dropped: int = 0
 
 
@@ -52,10 +58,19 @@ class Failures:
         counts: The results.
     """
 
-    def __init__(self, engine: ClientEngine, group: str, *, max_reconsume_times: int | None, is_orderly: bool) -> None:
+    def __init__(
+        self,
+        engine: ClientEngine,
+        group: str,
+        *,
+        model: MessageModel,
+        max_reconsume_times: int | None,
+        is_orderly: bool,
+    ) -> None:
         self.counts = ListenerCounts()
         self.group = group
         self._clock = engine.clock
+        self._is_broadcasting = model is MessageModel.BROADCASTING
         self._is_orderly = is_orderly
         self._back = SendBack(engine, group, failures_max=max_reconsume_times)
         self._traced_ms: int | None = None
@@ -63,10 +78,20 @@ class Failures:
     async def give_back(
         self, batch: Batch, message: StoredMessage, *, delay_ms: int | None = None, is_dead: bool = False
     ) -> bool:
-        """Send a message back; return whether a broker took it."""
+        """Send a message back; return whether a broker took it, or in broadcasting mode, whether it may be skipped."""
         queue = batch.held.queue
         if not batch.is_current:
             return False
+        if self._is_broadcasting:
+            self.counts.skipped += 1
+            log.error(
+                "a message is skipped: in broadcasting mode, it does not come again",
+                group=self.group,
+                queue=str(queue),
+                offset=message.queue_offset,
+                message_id=message.message_id,
+            )
+            return True
         try:
             if is_dead:
                 await self._back.send_back(message, queue.broker_name, delay_level=DEAD)

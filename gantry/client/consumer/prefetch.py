@@ -1,7 +1,7 @@
 """The pulls of a push consumer: one task for each queue pulls forward while there is room for more messages.
 
 A pull that finds nothing is held by the broker until there is a message. A broker that can't be reached is asked again
-after a second.
+after a second. If the group was deleted, the pulls wait for it (groupdeletion.py).
 
 A damaged record is skipped, with an error in the log. Otherwise the queue would stop for ever.
 
@@ -15,15 +15,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from gantry.client.consumer.groupdeletion import PAUSE_MS_MIN, DeletionWatch
 from gantry.client.consumer.heldmessages import HeldMessages, HeldQueue, Room
 from gantry.client.consumer.pull import MESSAGES_DEFAULT, PullConsumer, PullResult, PullStatus
 from gantry.client.engine import ClientEngine
-from gantry.client.errors import ClientError
+from gantry.client.errors import BrokerError, ClientError
 from gantry.model.errors import RecordError
 from gantry.model.group import SubscriptionData
 from gantry.model.message import MessageQueue, StoredMessage
 from gantry.model.record import iter_records
 from gantry.model.route import MASTER_ID
+from gantry.remoting.codes import ResponseCode
 from gantry.runtime.telemetry import logger
 
 log = logger("client.listener")
@@ -62,13 +64,28 @@ class Prefetch:
     """The pulls of one consumer."""
 
     def __init__(
-        self, engine: ClientEngine, group: str, held: HeldMessages, *, on_messages: Callable[[], None]
+        self,
+        engine: ClientEngine,
+        group: str,
+        held: HeldMessages,
+        *,
+        deletion: DeletionWatch,
+        on_messages: Callable[[], None],
     ) -> None:
-        """Make them; `on_messages` is called when messages were added to `held`."""
+        """Make them.
+
+        Args:
+            engine: The engine.
+            group: The group.
+            held: Gets the messages.
+            deletion: Learns that the group was deleted.
+            on_messages: Called when messages were added to `held`.
+        """
         self._engine = engine
         self._consumer = PullConsumer(engine, group)
         self._group = group
         self._held = held
+        self._deletion = deletion
         self._on_messages = on_messages
         self._tasks: dict[HeldQueue, _Pulling] = {}
         # Queues whose pull waits for room, and those of them that wait because of the limits of all queues together.
@@ -114,7 +131,8 @@ class Prefetch:
         self._waiting.pop(held).set()
 
     async def _pull_all(self, held: HeldQueue, subscription: SubscriptionData, member: Membership) -> None:
-        broker_id = MASTER_ID
+        broker_id, broker = MASTER_ID, held.queue.broker_name
+        pause_ms = PAUSE_MS_MIN
         while not held.is_dropped:
             room = self._held.room(held)
             if room is None:
@@ -126,6 +144,9 @@ class Prefetch:
             generation = held.generation
             try:
                 found = await self._pull(held, subscription, member, room, broker_id)
+                if pause_ms > PAUSE_MS_MIN:
+                    pause_ms = PAUSE_MS_MIN
+                    self._deletion.ended(broker)
                 if generation != held.generation:
                     continue  # The queue was dropped or reset meanwhile.
                 if found.status is PullStatus.OFFSET_ILLEGAL and broker_id != MASTER_ID:
@@ -134,6 +155,10 @@ class Prefetch:
                 broker_id = found.suggest_broker_id
                 self._take(held, member, found)
             except ClientError as error:
+                if isinstance(error, BrokerError) and error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                    self._deletion.seen(error, source=broker)
+                    pause_ms = await self._deletion.wait(pause_ms)
+                    continue
                 log.warning("pull failed", group=self._group, queue=str(held.queue), error=str(error))
             except Exception:  # boundary: a bug must not end the pulls of a queue for good.
                 log.exception("pull failed", group=self._group, queue=str(held.queue))

@@ -13,6 +13,9 @@ able to process a message twice.
 The consumer has a second membership, for the retry topic of the group, through which messages that failed come back. A
 new group gets its retry topic with the first heart-beat. So this membership follows as soon as the topic exists.
 
+In broadcasting mode, the consumer holds all queues, and keeps its offsets in a file of its own (localoffsets.py). It has no
+second membership: messages that failed are skipped.
+
 A queue that moves to another member is worked on until its running calls have ended, but for `revoke_timeout_ms` at most.
 Then the offset is committed, and later results do not count. A queue whose lock is lost is given up at once.
 
@@ -28,8 +31,10 @@ from types import TracebackType
 from typing import Final, Self
 
 from gantry.client.consumer.failures import Failures, ListenerCounts
+from gantry.client.consumer.groupdeletion import DeletionWatch
 from gantry.client.consumer.heldmessages import HeldMessages, HeldQueue
 from gantry.client.consumer.listening import BatchListener, ListenerSettings, MessageListener
+from gantry.client.consumer.localoffsets import LocalOffsets
 from gantry.client.consumer.prefetch import Prefetch
 from gantry.client.consumer.rebalance import GroupMember
 from gantry.client.consumer.starts import Assignment, StartPosition
@@ -37,7 +42,7 @@ from gantry.client.consumer.working import CANCEL_GRACE_MS, Workers
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import ClientError, InvalidArgumentError, NotStartedError
 from gantry.model.errors import InvalidExpressionError, InvalidNameError
-from gantry.model.group import ConsumeFromWhere, SubscriptionData, parse_tag_expression
+from gantry.model.group import ConsumeFromWhere, MessageModel, SubscriptionData, parse_tag_expression
 from gantry.model.message import MessageQueue, StoredMessage
 from gantry.model.names import check_group, retry_topic
 from gantry.runtime.telemetry import logger
@@ -67,6 +72,8 @@ class PushConsumer:
         *,
         batch_listener: BatchListener | None = None,
         is_orderly: bool = False,
+        message_model: MessageModel = MessageModel.CLUSTERING,
+        local_offsets: LocalOffsets | None = None,
         start: StartPosition | None = None,
         settings: ListenerSettings | None = None,
         client_id: str | None = None,
@@ -81,7 +88,10 @@ class PushConsumer:
             listener: Processes one message; an async function.
             batch_listener: Processes up to `batch_messages_max` messages of one queue, instead of `listener`.
             is_orderly: Whether the messages of a queue are processed one after the other.
-            start: Position for queues in which the group has no committed offset; the default is the end.
+            message_model: CLUSTERING: each message goes to one consumer of the group. BROADCASTING: each message goes to
+                every consumer of the group.
+            local_offsets: The offsets of a consumer in BROADCASTING mode, which needs a `client_id` that stays the same.
+            start: Position for queues without a committed offset; the default is the end.
             settings: The settings; None for the defaults.
             client_id: Id of this consumer; the default is that of the engine. Each consumer of a group needs its own.
 
@@ -97,6 +107,8 @@ class PushConsumer:
             raise InvalidArgumentError(error.field, error.value, error.reason) from None
         self.group = group
         self.client_id = client_id or engine.client_id
+        has_fixed_id = client_id is not None or bool(engine.settings.instance_name)
+        self._local_offsets = _checked(local_offsets, message_model, has_fixed_id=has_fixed_id)
         self._engine = engine
         self._settings = settings
         self._is_orderly = is_orderly
@@ -104,22 +116,14 @@ class PushConsumer:
         self._retry = parse_tag_expression(retry_topic(group), None, engine.clock.now_ms())
         self._held = HeldMessages(settings.limits, batch_max=settings.batch_messages_max, is_orderly=is_orderly)
         self._wake = asyncio.Event()
-        self._prefetch = Prefetch(engine, group, self._held, on_messages=self._wake.set)
-        self._workers = Workers(
-            engine,
-            self._held,
-            _as_batch_listener(listener, batch_listener, settings),
-            Failures(engine, group, max_reconsume_times=settings.max_reconsume_times, is_orderly=is_orderly),
-            settings,
-            is_orderly=is_orderly,
-            wake=self._wake,
-            may_work=lambda queue: self._member_of(queue).may_work(queue),
-            on_room=self._prefetch.room_made,
-        )
+        self._deletion = DeletionWatch(group)
+        self._prefetch = Prefetch(engine, group, self._held, deletion=self._deletion, on_messages=self._wake.set)
+        self._workers = self._make_workers(_as_batch_listener(listener, batch_listener, settings), message_model)
         self._member = self._make_member(list(subscriptions.values()), start or StartPosition())
         # Messages that wait in the retry topic belong to the group, whenever it came.
         first = StartPosition(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
-        self._retry_member = self._make_member([self._retry], first)
+        is_retried = message_model is MessageModel.CLUSTERING
+        self._retry_member = self._make_member([self._retry], first) if is_retried else None
         self._joining: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()
         self._is_started = False
@@ -128,7 +132,7 @@ class PushConsumer:
     @property
     def held(self) -> frozenset[MessageQueue]:
         """Queues that the consumer holds, those of the retry topic among them."""
-        return self._member.held | self._retry_member.held
+        return self._member.held | (frozenset() if self._retry_member is None else self._retry_member.held)
 
     @property
     def counts(self) -> ListenerCounts:
@@ -160,9 +164,11 @@ class PushConsumer:
         """Join the group, and begin to consume.
 
         Raises:
-            InvalidArgumentError: Another consumer of this engine has the same client id, group and topic.
+            InvalidArgumentError: Another consumer of this engine has the same client id, group and topic; or in broadcasting
+                mode, another consumer of this machine has the same client id and group.
             NotStartedError: The engine does not run.
             NoRouteError: A topic does not exist.
+            OffsetsFileError: The file of the local offsets can't be read.
             ClientError: No broker answered who the members of the group are, or where to start.
         """
         assert not self._is_started, "started twice"
@@ -171,12 +177,15 @@ class PushConsumer:
         has_joined = False
         self._workers.start()
         try:
+            if self._local_offsets is not None:
+                await self._local_offsets.open(self.client_id, self.group)
             await self._member.start()
             has_joined = True
         finally:
             if not has_joined:
-                self._stop_work()
-        self._joining = self._engine.tasks.spawn(self._join_retries())
+                await self._end()
+        if self._retry_member is not None:
+            self._joining = self._engine.tasks.spawn(self._join_retries(self._retry_member))
 
     async def close(self, *, timeout_ms: int | None = None) -> None:
         """Stop, and leave the group: wait for the calls that run, commit, and give the queues to the other members.
@@ -209,20 +218,22 @@ class PushConsumer:
         except NotStartedError:
             log.warning("closed after its engine", group=self.group, client_id=self.client_id)
         finally:
-            self._stop_work()
+            await self._end()
 
-    def _stop_work(self) -> None:
-        """End all work of this consumer, without a wait."""
+    async def _end(self) -> None:
+        """End all work of this consumer, and release its file."""
         self._prefetch.stop_all()
         self._workers.end()
         for held in list(self._held.queues.values()):
             self._held.drop(held)
+        if self._local_offsets is not None:
+            await self._local_offsets.close()
 
-    async def _join_retries(self) -> None:
+    async def _join_retries(self, member: GroupMember) -> None:
         delay_ms = JOIN_RETRY_MS
         while True:
             try:
-                await self._retry_member.start()
+                await member.start()
             except ClientError as error:
                 if delay_ms == JOIN_RETRY_MS:
                     log.info("retry topic not joined yet", group=self.group, reason=str(error))
@@ -232,9 +243,29 @@ class PushConsumer:
             delay_ms = min(delay_ms * 2, JOIN_RETRY_MS_MAX)
 
     async def _leave_retries(self) -> None:
-        if self._joining is not None:
+        if self._joining is not None and self._retry_member is not None:
             await asyncio.gather(self._joining, return_exceptions=True)
             await self._retry_member.close()
+
+    def _make_workers(self, listener: BatchListener, model: MessageModel) -> Workers:
+        settings, is_orderly = self._settings, self._is_orderly
+        return Workers(
+            self._engine,
+            self._held,
+            listener,
+            Failures(
+                self._engine,
+                self.group,
+                model=model,
+                max_reconsume_times=settings.max_reconsume_times,
+                is_orderly=is_orderly,
+            ),
+            settings,
+            is_orderly=is_orderly,
+            wake=self._wake,
+            may_work=lambda queue: self._member_of(queue).may_work(queue),
+            on_room=self._prefetch.room_made,
+        )
 
     def _make_member(self, subscriptions: Sequence[SubscriptionData], start: StartPosition) -> GroupMember:
         return GroupMember(
@@ -247,10 +278,14 @@ class PushConsumer:
             start=start,
             is_orderly=self._is_orderly,
             on_reset=self._reset,
+            on_deleted=self._deletion.seen,
+            on_restored=self._deletion.ended,
+            local_offsets=self._local_offsets,
         )
 
     def _member_of(self, queue: MessageQueue) -> GroupMember:
-        return self._retry_member if queue.topic == self._retry.topic else self._member
+        is_retry = queue.topic == self._retry.topic
+        return self._retry_member if is_retry and self._retry_member is not None else self._member
 
     async def _changed(self, assigned: Sequence[Assignment], revoked: Sequence[MessageQueue]) -> None:
         for one in assigned:
@@ -315,6 +350,17 @@ def _subscriptions(
         topic: one if isinstance(one, SubscriptionData) else parse_tag_expression(topic, one, version_ms)
         for topic, one in wanted.items()
     }
+
+
+def _checked(local_offsets: LocalOffsets | None, model: MessageModel, *, has_fixed_id: bool) -> LocalOffsets | None:
+    """Return the offsets of a consumer, if it may have them. Raises InvalidArgumentError."""
+    if (local_offsets is None) == (model is MessageModel.BROADCASTING):
+        reason = "are needed in BROADCASTING mode, and not allowed in CLUSTERING mode"
+        raise InvalidArgumentError("local_offsets", local_offsets, reason)
+    if local_offsets is not None and not has_fixed_id:
+        reason = "is made anew at each start, and the offsets would not be found again; in BROADCASTING mode, pass one"
+        raise InvalidArgumentError("client_id", None, reason)
+    return local_offsets
 
 
 def _as_batch_listener(

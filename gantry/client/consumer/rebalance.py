@@ -23,6 +23,9 @@ offset. Either way the member tells the owner through `on_reset`, and the owner 
 Each commit has the epoch of the latest reset that the member knows, so that the broker refuses a commit that was under
 way at the reset.
 
+A member in broadcasting mode has offsets of its own (localoffsets.py). Its share of each topic is all queues, and resets of
+the group's offsets do not concern it.
+
 The owner manages the offsets. It either commits by itself (`commit`), or passes `commit_point`. The member then calls
 `commit_point` for each queue every 5 s, before it gives a queue back, and at the end.
 
@@ -34,8 +37,11 @@ Concurrency: the event loop's thread; a member runs one rebalance at a time.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from gantry.client.consumer.groupdeletion import DeletionNotices
 from gantry.client.consumer.heldqueues import HeldQueues
+from gantry.client.consumer.localoffsets import LocalOffsets
 from gantry.client.consumer.membercommits import CommitPoint, MemberCommits
+from gantry.client.consumer.memberoffsets import GroupOffsets
 from gantry.client.consumer.offsets import Offsets
 from gantry.client.consumer.queuelocks import MemberLocks
 from gantry.client.consumer.share import find_share
@@ -44,7 +50,7 @@ from gantry.client.engine import ClientEngine
 from gantry.client.errors import ClientError, GroupDeletedError, InvalidArgumentError, NoRouteError
 from gantry.client.runninginfo import member_info
 from gantry.model.errors import InvalidNameError
-from gantry.model.group import ConsumeFromWhere, ConsumeType, SubscriptionData
+from gantry.model.group import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from gantry.model.message import MessageQueue
 from gantry.model.names import check_group
 from gantry.remoting.bodies import ConsumerData, ConsumerRunningInfo
@@ -77,6 +83,8 @@ class GroupMember:
         is_orderly: bool = False,
         on_reset: OnReset | None = None,
         on_deleted: Callable[[], None] | None = None,
+        on_restored: Callable[[], None] | None = None,
+        local_offsets: LocalOffsets | None = None,
     ) -> None:
         """Make a member.
 
@@ -93,6 +101,8 @@ class GroupMember:
                 without a commit, and assigns it again.
             on_deleted: Called when brokers say that the group was deleted; again every second until the member is
                 closed. A member never makes its group again.
+            on_restored: Called when the group exists again after `on_deleted`.
+            local_offsets: The open offsets of a member in broadcasting mode; None for a member in clustering mode.
 
         Raises:
             InvalidArgumentError: The group's name is not valid, there is no subscription, or a start by time has no
@@ -111,21 +121,24 @@ class GroupMember:
             raise InvalidArgumentError("start", self._start, "needs a time")
         self._engine = engine
         self._offsets = Offsets(engine)
+        self._model = MessageModel.CLUSTERING if local_offsets is None else MessageModel.BROADCASTING
+        self._own = local_offsets or GroupOffsets(self._offsets, group)
         self._subscriptions = {one.topic: one for one in subscriptions}
         self._on_change = on_change
-        self._locks = MemberLocks(engine, group, client_id) if is_orderly else None
+        self._is_orderly = is_orderly
+        # In broadcasting mode, every member holds every queue.
+        self._locks = MemberLocks(engine, group, client_id) if is_orderly and local_offsets is None else None
         self._changing = asyncio.Lock()  # The held queues change in one task at a time.
         self._on_reset = on_reset
-        self._on_deleted = on_deleted
+        self._deletion = DeletionNotices(group, client_id, on_deleted, on_restored)
         self._held = HeldQueues()
-        self._commits = MemberCommits(engine, self._offsets, group, self._held, commit_point)
+        self._commits = MemberCommits(engine, self._own, group, self._held, commit_point)
         self._wake = asyncio.Event()
         # End the engine's calls, of changed members and of what this one is doing.
         self._stops: list[Callable[[], None]] = []
         self._started_at_ms = 0
         self._loops: list[asyncio.Task[None]] = []
         self._is_announced = False
-        self._is_deletion_known = False
 
     @property
     def held(self) -> frozenset[MessageQueue]:
@@ -152,8 +165,9 @@ class GroupMember:
             self._stops = [
                 self._engine.listen(self.group, self._wake.set),
                 self._engine.running_infos.add(self.client_id, self.group, self._running_info),
-                self._engine.resets.listen(self.group, self._offsets_reset),
             ]
+            if self._model is MessageModel.CLUSTERING:
+                self._stops.append(self._engine.resets.listen(self.group, self._offsets_reset))
             await self._announce()
             is_balanced = await self._join()
             has_joined = True
@@ -237,6 +251,7 @@ class GroupMember:
             ConsumerData(
                 group_name=self.group,
                 consume_type=ConsumeType.CONSUME_PASSIVELY,
+                message_model=self._model,
                 consume_from_where=self._start.where,
                 subscriptions=tuple(self._subscriptions.values()),
             ),
@@ -250,7 +265,8 @@ class GroupMember:
             list(self._subscriptions.values()),
             {queue: self._held.committed_offset(queue) for queue in self._held},
             started_at_ms=self._started_at_ms,
-            is_orderly=self._locks is not None,
+            model=self._model,
+            is_orderly=self._is_orderly,
         )
 
     async def _join(self) -> bool:
@@ -277,23 +293,16 @@ class GroupMember:
             self._wake.clear()
             try:
                 is_balanced = await self._rebalance(is_first=False)
-                self._is_deletion_known = False
+                self._deletion.ended()
             except GroupDeletedError as error:
                 is_balanced = False
-                self._group_deleted(error)
+                self._deletion.seen(error)
             except ClientError as error:
                 is_balanced = False
                 log.warning("not balanced", group=self.group, client_id=self.client_id, error=str(error))
             except Exception:  # boundary: an error of the owner's on_change must not end the membership.
                 is_balanced = False
                 log.exception("a change of queues failed", group=self.group, client_id=self.client_id)
-
-    def _group_deleted(self, error: GroupDeletedError) -> None:
-        if not self._is_deletion_known:
-            self._is_deletion_known = True
-            log.warning("group deleted", group=self.group, client_id=self.client_id, error=str(error))
-        if self._on_deleted is not None:
-            self._on_deleted()
 
     async def _rebalance(self, *, is_first: bool) -> bool:
         """Compute the share and take it. If a part of it can't be taken, take the rest, then raise the error.
@@ -305,7 +314,7 @@ class GroupMember:
         failure: ClientError | None = None
         for topic in self._subscriptions:
             try:
-                wanted.update(await find_share(self._engine, self.group, self.client_id, topic))
+                wanted.update(await find_share(self._engine, self.group, self.client_id, topic, self._model))
             except NoRouteError:
                 log.warning("topic has no route", group=self.group, topic=topic)
             except ClientError as error:
@@ -322,7 +331,7 @@ class GroupMember:
         at_ms = self._started_at_ms
         found = await asyncio.gather(
             *(
-                find_start(self._offsets, self.group, queue, self._start, joined_at_ms=at_ms, is_first=is_first)
+                find_start(self._offsets, self._own, queue, self._start, joined_at_ms=at_ms, is_first=is_first)
                 for queue in missing
             )
         )
@@ -367,7 +376,7 @@ class GroupMember:
         new = [
             one for one in assigned if one.committed_offset is None and self._held.committed_offset(one.queue) is None
         ]
-        await asyncio.gather(*(self._commits.try_commit(one.queue, one.next_offset) for one in new))
+        await self._commits.try_commit({one.queue: one.next_offset for one in new})
 
     async def _lock_loop(self, locks: MemberLocks) -> None:
         while True:

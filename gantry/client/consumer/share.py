@@ -6,14 +6,20 @@ from gantry.client.answers import read_body
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import BrokerError, ClientError, GroupDeletedError
 from gantry.model.allocate import allocate_averagely
+from gantry.model.group import MessageModel
 from gantry.model.message import MessageQueue
 from gantry.remoting.bodies import ConsumerIdList
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.headers.client import GetConsumerListHeader
 
 
-async def find_share(engine: ClientEngine, group: str, client_id: str, topic: str) -> Sequence[MessageQueue]:
+async def find_share(
+    engine: ClientEngine, group: str, client_id: str, topic: str, model: MessageModel
+) -> Sequence[MessageQueue]:
     """Ask for the members of the group, and return the share of the one with this id.
+
+    In broadcasting mode, the share of every member is all queues. The members are asked for nevertheless, because the
+    answer tells whether the brokers know this one, and whether the group was deleted.
 
     Raises:
         NoRouteError: The topic does not exist.
@@ -33,6 +39,8 @@ async def find_share(engine: ClientEngine, group: str, client_id: str, topic: st
         # A broker that was away has forgotten this client.
         await engine.heartbeats.send_now(client_id)
         client_ids = await _client_ids(engine, group, queues)
+    if model is MessageModel.BROADCASTING:
+        return queues
     return allocate_averagely(client_id, queues, sorted(client_ids))
 
 

@@ -1,7 +1,8 @@
-"""The start of a group's member in a queue: the group's committed offset, or the position that the member was given."""
+"""The start of a group's member in a queue: its committed offset, or the position that the member was given."""
 
 from dataclasses import dataclass
 
+from gantry.client.consumer.memberoffsets import CommittedOffsets
 from gantry.client.consumer.offsets import Offsets
 from gantry.client.errors import ClientError
 from gantry.model.group import ConsumeFromWhere
@@ -15,14 +16,14 @@ class Assignment:
     queue: MessageQueue
     next_offset: int
     committed_offset: int | None
-    """The group's committed offset. If it is None, the member's StartPosition gives `next_offset`."""
+    """The committed offset. If it is None, the member's StartPosition gives `next_offset`."""
     epoch: int = 0
     """The epoch of the latest reset of the group's offset; 0 if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartPosition:
-    """The position at which a group without a committed offset begins."""
+    """The position at which a member without a committed offset begins."""
 
     where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
     at_ms: int | None = None
@@ -31,28 +32,28 @@ class StartPosition:
 
 async def find_start(
     offsets: Offsets,
-    group: str,
+    own: CommittedOffsets,
     queue: MessageQueue,
     start: StartPosition,
     *,
     joined_at_ms: int,
     is_first: bool,
 ) -> Assignment | ClientError:
-    """Return where to start in a queue, or the error of the broker that could not tell.
+    """Return where to start in a queue, or the error because of which that is not known.
 
-    If the group starts at the end, a queue that comes after the first share starts at the end that it had when the
-    member joined: messages that were stored since then belong to the group.
+    If the member starts at the end, a queue that comes after the first share starts at the end that it had when the
+    member joined: messages that were stored since then belong to it.
 
     Args:
         offsets: Calls for offsets.
-        group: The group.
+        own: The committed offsets of the member.
         queue: The queue.
         start: Position for a queue without a committed offset.
         joined_at_ms: Wall time at which the member joined.
         is_first: Whether the queue belongs to the first share.
     """
     try:
-        committed, epoch = await offsets.committed(group, queue)
+        committed, epoch = await own.committed(queue)
         if committed is not None:
             return Assignment(queue, committed, committed, epoch)
         if start.where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
@@ -65,4 +66,4 @@ async def find_start(
             first = await offsets.search_offset(queue, joined_at_ms)
     except ClientError as error:
         return error
-    return Assignment(queue, max(0, first), None)
+    return Assignment(queue, max(0, first), None, epoch)

@@ -317,33 +317,31 @@ class PullProcessor:
             )
         if header.max_msg_nums < 1:
             raise RefusalError(ResponseCode.INVALID_PARAMETER, f"maxMsgNums={header.max_msg_nums}: is less than 1")
-        return _Allowed(topic, group, self._filter(channel, header, group))
+        # RocketMQ lets pulls pass that name their filter (ADR 0064).
+        info = None if group.consume_broadcast_enable else self._consumers.find(name)
+        if info is not None and info.is_broadcasting(channel):
+            remark = f"the consumer group[{name}] can not consume by broadcast way"
+            raise _forbidden(remark, ForbiddenType.BROADCASTING)
+        return _Allowed(topic, group, self._filter(channel, header))
 
-    def _filter(self, channel: Channel, header: PullMessageHeader, group: SubscriptionGroup) -> MessageFilter:
+    def _filter(self, channel: Channel, header: PullMessageHeader) -> MessageFilter:
         try:
             if header.sys_flag & PullSysFlag.SUBSCRIPTION:
                 subscription = inline_subscription(header.topic, header.expression_type, header.subscription)
             else:
-                subscription = self._subscription_of_group(channel, header, group)
+                subscription = self._subscription_of_group(channel, header)
             if subscription.is_sql:
                 require_sql_enabled(self._live_settings, header.consumer_group, subscription)
             return self._filters.filter_of(subscription)
         except InvalidExpressionError as error:
             raise unparsable(error) from None
 
-    def _subscription_of_group(
-        self, channel: Channel, header: PullMessageHeader, group: SubscriptionGroup
-    ) -> SubscriptionData:
+    def _subscription_of_group(self, channel: Channel, header: PullMessageHeader) -> SubscriptionData:
         info = self._consumers.find(header.consumer_group)
         if info is None:
             raise RefusalError(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST,
                 f"the consumer's group info not exist, {header.consumer_group}{FAQ}",
-            )
-        if not group.consume_broadcast_enable and info.is_broadcasting(channel):
-            raise _forbidden(
-                f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
-                ForbiddenType.BROADCASTING,
             )
         if not self._groups.may_read(header.consumer_group, header.topic):
             raise _forbidden(

@@ -36,6 +36,7 @@ def test_every_error_of_the_client_has_a_row():
         client.NotWritableError("T", is_transient=True),
         client.NotWritableError("T", is_transient=False),
         client.BrokerUnavailableError("b"),
+        client.OffsetsFileError("/offsets/one/g/offsets.json", "is broken"),
         client.BrokerError(2, None, "x"),
         client.NotServedError(900_001, "x"),
         client.DrainedError(16, None, "x"),

@@ -145,6 +145,7 @@ class TestRefusedPull:
         tables.groups.put(SubscriptionGroup("g", consume_broadcast_enable=False), 1)
         await subscribe(unit, "g", "T", message_model="BROADCASTING")
         assert (await unit.pull(sys_flag=0)).ext_fields == {"forbiddenType": "4"}
+        assert (await unit.pull()).ext_fields == {"forbiddenType": "4"}, "a filter in the pull makes no difference"
         await subscribe(unit, "g", "T")
         tables.groups.forbidden["g"] = {"T": 4}
         assert (await unit.pull(sys_flag=0)).ext_fields == {"forbiddenType": "5"}
