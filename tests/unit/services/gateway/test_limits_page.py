@@ -5,14 +5,29 @@ from dataclasses import asdict, fields
 from pathlib import Path
 
 from gantry.model.alert import GONE_AFTER, AlertSettings
+from gantry.model.group import SubscriptionGroup
+from gantry.model.retrypolicy import DELAY_MS_MAX
+from services.broker.delay import delivery as levels
+from services.broker.delay.levels import AHEAD_MS_MAX
+from services.broker.registry.dismissed import DISMISSED_MAX
+from services.broker.registry.queuelocks import LOCK_EXPIRY_MS, LOCKS_MAX
+from services.broker.settings import BrokerSettings
+from services.broker.timer.engine import CHANGED_SLOTS_MAX
+from services.broker.timer.recalls import RECALLS_MAX
+from services.broker.transaction import decisions, foundhalf, listing, openhalves
+from services.broker.transaction.processor import WAITING_MAX
 from services.gateway.limits import Limits
+from services.gateway.schemas import deadletters as redrives
+from services.gateway.schemas.transactions import IMMUNITY_S_MAX
 from services.gateway.schemas.webhooks import PATTERNS_MAX, URL_LENGTH_MAX
 from services.gateway.settings import GatewaySettings
 from services.gateway.usecases.alerts.delivery import SendPolicy
 from services.gateway.usecases.alerts.sender import EACH_MAX, SENDING_MAX, SLOW_MAX
 from services.gateway.usecases.alerts.webhooks import WEBHOOKS_MAX
+from services.gateway.usecases.deadletters import letters, redrive
+from services.gateway.usecases.jobs import jobs, runner
 from services.gateway.usecases.reports.objectives import OBJECTIVES_MAX
-from services.gateway.usecases.transactions import callbacks
+from services.gateway.usecases.transactions import callbacks, mirror, transactions
 from services.gateway.ws import nacking, producers, producing, returning
 from services.gateway.ws.limits import StreamLimits
 from spark.scheduler.settings import SchedulerSettings
@@ -123,4 +138,55 @@ def test_every_limit_of_returns_checks_and_call_backs_is_listed() -> None:
         "callbacks_at_once_each": callbacks.EACH_MAX,
         "callbacks_at_once": callbacks.ALL_MAX,
         "callback_answer_bytes_max": callbacks.ANSWER_BYTES_MAX,
+    }
+
+
+def test_every_limit_of_dead_letters_jobs_and_decisions_is_listed() -> None:
+    told = {name: number(default) for name, default, *_ in rows("Dead letters, jobs and decisions")}
+    assert told == {
+        "redrive_message_ids": redrives.MESSAGE_IDS_MAX,
+        "redrive_rate_per_s": redrives.RATE_DEFAULT,
+        "redrive_rate_per_s_max": redrives.RATE_MAX,
+        "dry_run_letters": redrive.DRY_RUN_SCANNED_MAX,
+        "dry_run_sample": redrive.SAMPLE_MAX,
+        "page_letters": letters.SCANNED_MAX,
+        "page_letters_bytes": letters.PAGE_BYTES_MAX,
+        "jobs_active": jobs.ACTIVE_MAX,
+        "jobs_running": runner.RUNNING_MAX,
+        "job_lease_ms": runner.LEASE.total_seconds() * 1_000,
+        "job_pause_ms_max": runner.PAUSE_MAX_S * 1_000,
+        "delay_ms_max": DELAY_MS_MAX,
+        "check_immunity_s_max": IMMUNITY_S_MAX,
+        "decision_lease_ms": transactions.LEASE.total_seconds() * 1_000,
+        "decision_pause_ms_max": transactions.PAUSE_MAX_S * 1_000,
+        "mirrored_pages": mirror.PAGES_MAX,
+        "mirrored_ends": mirror.ENDED_MAX,
+    }
+
+
+def test_every_limit_of_waiting_messages_is_listed_with_its_setting() -> None:
+    cells = {name: (number(default), setting) for name, default, setting, *_ in rows("Waiting messages on a broker")}
+    settings = BrokerSettings()
+    for name, (default, setting) in cells.items():
+        if hasattr(settings, setting):
+            assert default == getattr(settings, setting), name
+        else:
+            assert setting in (FIXED, "retry_max_times` of the group"), name
+    assert {name: default for name, (default, setting) in cells.items() if not hasattr(settings, setting)} == {
+        "retries": SubscriptionGroup("g").retry_max_times,
+        "retry_delay_ms_max": DELAY_MS_MAX,
+        "dismissed_members": DISMISSED_MAX,
+        "queue_locks": LOCKS_MAX,
+        "queue_lock_ms": LOCK_EXPIRY_MS,
+        "level_unflushed": levels.IN_FLIGHT_MAX,
+        "level_ahead_ms": AHEAD_MS_MAX,
+        "timer_changed_slots": CHANGED_SLOTS_MAX,
+        "recalls": RECALLS_MAX,
+        "halves_in_memory": foundhalf.RECENT_MAX,
+        "halves_in_memory_bytes": foundhalf.RECENT_BYTES_MAX,
+        "half_copies": openhalves.COPIES_MAX,
+        "decisions_remembered": openhalves.RECENT_MAX,
+        "decisions_waiting": WAITING_MAX,
+        "decisions_unmarked": decisions.PENDING_MAX,
+        "transaction_listed": listing.READ_MAX,
     }
