@@ -76,7 +76,7 @@ class DeletionWatch:
         if not self._sources:
             self._restored.clear()
             log.error(
-                "the group was deleted: its consumers get no messages until somebody makes it again",
+                "the group was deleted or never made: its consumers get no messages until somebody makes it",
                 group=self._group,
                 error=None if error is None else str(error),
             )

@@ -20,7 +20,7 @@ from tests.support.memfilesystem import MemFileSystem
 from tests.support.unitcluster import UnitTransport, engine_on
 
 FIRST = StartPosition(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
-DELETED = "the group was deleted: its consumers get no messages until somebody makes it again"
+DELETED = "the group was deleted or never made: its consumers get no messages until somebody makes it"
 RESTORED = "the group exists again"
 QUEUES = 8
 
