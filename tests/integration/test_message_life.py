@@ -183,6 +183,42 @@ def test_a_message_that_fails_is_retried_dies_and_is_redriven(stack: Stack, http
     assert life.states == {"failing": "retrying"}
 
 
+def pull(http: httpx.Client, group: str, topic: str) -> str:
+    """Pull the next message of a group; return its receipt."""
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        answer = http.post(f"/v1/groups/{group}/messages:pull", json={"topic": topic, "max": 1, "wait": "2s"})
+        assert answer.status_code == 200, answer.text
+        for message in answer.json()["messages"]:
+            return message["receipt"]
+        assert time.monotonic() < deadline, "no message came"
+
+
+def test_a_message_of_a_group_that_pulls_with_receipts_is_retried_dies_and_is_redriven(http: httpx.Client) -> None:
+    make_topic(http, "POPPED")
+    assert http.put("/v1/groups/popping", json={"retry_max_times": 1}).status_code == 201
+    sent = send(http, "POPPED")
+    life = Life(http, sent["message_id"], "POPPED")
+
+    def fail() -> None:
+        nack = {"receipts": [pull(http, "popping", "POPPED")], "delay": "0s"}
+        assert http.post("/v1/groups/popping/messages:nack", json=nack).status_code == 200
+
+    fail()
+    life.until(lambda life: life.kinds == ["stored", "retry_due"])
+    assert (life.states, life.content["events"][1]["attempt"]) == ({"popping": "retrying"}, 2)
+    fail()
+    life.until(lambda life: life.kinds == ["stored", "retry_due", "dead"])
+    assert life.states == {"popping": "dead"}
+    job = http.post("/v1/groups/popping/dead-letters:redrive", json={"message_ids": [sent["message_id"]]})
+    assert job.status_code == 202, job.text
+    life.until(lambda life: life.kinds == ["stored", "retry_due", "dead", "redriven", "retry_due"])
+    assert life.states == {"popping": "retrying"}
+    ack = {"receipts": [pull(http, "popping", "POPPED")]}
+    assert http.post("/v1/groups/popping/messages:ack", json=ack).json()["results"][0]["outcome"] == "acked"
+    life.until(lambda life: life.states == {"popping": "consumed"})
+
+
 async def test_a_transaction_is_committed_rolled_back_or_expires(stack: Stack, http: httpx.Client) -> None:
     make_topic(http, "DECIDED")
 

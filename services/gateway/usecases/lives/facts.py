@@ -35,7 +35,7 @@ class GroupFacts:
 
     Attributes:
         group: Name of the group.
-        retries: Records of its retry topic.
+        retries: Records of its retry topic, and of its pop retry topics for the topic of the message.
         letters: Records of its dead-letter topic.
         redriven_at_ms: Times at which letters were sent again (wall ms), by stored id.
         queues: States of queues that hold records of this message, with the group's committed offsets. The state of a

@@ -36,7 +36,7 @@ from services.gateway.usecases.reading.lookup import SAME_KEY_MAX, Lookup, no_st
 from services.gateway.usecases.reading.read import READER_GROUP, Caller
 
 GROUPS_MAX: Final = 50
-"""Limit of groups that are asked about; each costs up to six requests to each broker."""
+"""Limit of groups that are asked about; each costs up to nine requests to each broker."""
 OPS_MAX: Final = 2_000
 """Limit of op messages that are read to find the one that ends a transaction."""
 _INT64_MAX: Final = 2**63 - 1

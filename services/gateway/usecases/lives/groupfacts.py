@@ -6,7 +6,8 @@ from typing import Any, Final
 from gantry.model.errors import InvalidExpressionError
 from gantry.model.group import TAG_EXPRESSION, MessageModel, SubscriptionData, parse_tag_expression
 from gantry.model.message import MessageQueue
-from gantry.model.names import dlq_topic, retry_topic
+from gantry.model.names import dlq_topic, pop_retry_topic, retry_topic
+from gantry.model.propertyname import PropertyName
 from gantry.remoting.bodies.queuestates import QueueState
 from services.gateway.db.redrives import RedriveRepository
 from services.gateway.db.repositories import AuditRepository
@@ -45,7 +46,10 @@ class GroupReader:
             asked = await self._lookup.copies(caller, topic, facts.message_id, unique=True, without=missing.silent)
             return [copy for copy in missing.copies(asked, topic) if topic_of(copy.record) == facts.topic]
 
-        retries, letters = await copies(retry_topic(group)), await copies(dlq_topic(group))
+        retries = await copies(retry_topic(group))
+        for is_v2 in (False, True):
+            retries += filter(_was_popped, await copies(pop_retry_topic(group, facts.topic, is_v2=is_v2)))
+        letters = await copies(dlq_topic(group))
         queues = {
             **await self._states(group, facts.stored, missing),
             **await self._states(group, retries, missing),
@@ -74,16 +78,17 @@ class GroupReader:
 
     async def _states(self, group: str, copies: Sequence[Copy], missing: Missing) -> dict[MessageQueue, QueueState]:
         """Return the states of the queues that hold records."""
-        if not copies:
-            return {}
-        topic = copies[0].record.topic
-        asked = await self._reader.queue_states(topic, sorted({copy.broker for copy in copies} - missing.silent), group)
-        missing.failures(asked.failures)
-        return {
-            MessageQueue(topic, broker, state.queue_id): state
-            for broker, states in asked.answers.items()
-            for state in states
-        }
+        found: dict[MessageQueue, QueueState] = {}
+        for topic in sorted({copy.record.topic for copy in copies}):
+            brokers = {copy.broker for copy in copies if copy.record.topic == topic} - missing.silent
+            asked = await self._reader.queue_states(topic, sorted(brokers), group)
+            missing.failures(asked.failures)
+            found |= {
+                MessageQueue(topic, broker, state.queue_id): state
+                for broker, states in asked.answers.items()
+                for state in states
+            }
+        return found
 
     async def _recorded(
         self, group: str, facts: Facts, letters: Sequence[Copy], missing: Missing
@@ -111,6 +116,14 @@ class GroupReader:
             max(moved, default=None),
             None if last is None else _parsed(facts.topic, last.expression, last.expression_type),
         )
+
+
+def _was_popped(copy: Copy) -> bool:
+    """Return whether a record of a pop retry topic comes from a group that takes messages with receipts.
+
+    The pop retry topic of a group may have the name of the retry topic of another one: `%RETRY%a_T`.
+    """
+    return bool({PropertyName.FIRST_POP_TIME, PropertyName.REDRIVEN_FROM} & copy.record.properties.keys())
 
 
 def _accepts(subscription: SubscriptionData | None, facts: Facts) -> bool | None:

@@ -114,6 +114,29 @@ async def test_copies_of_another_topic_with_the_same_id_are_left_out(lives, two)
     assert ([event.kind for event in life.events], life.groups[0].state) == (["stored"], "consumed")
 
 
+@pytest.mark.parametrize("separator", ["_", "+"])
+async def test_retries_of_a_group_that_pulls_with_receipts_are_found(lives, two, separator):
+    retry = f"%RETRY%g{separator}T"
+    popped = {"RETRY_TOPIC": "T", "1ST_POP_TIME": "900"}
+    letter = copy("%DLQ%g", 3_000, 0, **popped)
+    redriven = copy(retry, 4_000, 9, RETRY_TOPIC="T", GANTRY_REDRIVEN_FROM=letter.record.stored_id)
+    two.put("a", copy(), copy(retry, 2_000, 7, tries=1, **popped), letter, redriven)
+    two.groups = ["g"]
+    life = await life_of(lives)
+    kinds = [(event.kind, event.group, event.attempt) for event in life.events]
+    assert kinds == [
+        ("stored", None, None), ("retry_due", "g", 2), ("dead", "g", None), ("redriven", "g", None), ("retry_due", "g", 1),
+    ]  # fmt: skip
+    assert [one.state for one in life.groups] == ["retrying"]
+
+
+async def test_retries_of_another_group_whose_topic_has_the_same_name_are_left_out(lives, two):
+    two.put("a", copy(), copy("%RETRY%g_T", 2_000, 0, RETRY_TOPIC="T"))
+    two.groups = ["g", "g_T"]
+    life = await life_of(lives)
+    assert [(event.kind, event.group) for event in life.events] == [("stored", None), ("retry_due", "g_T")]
+
+
 async def test_traces_add_their_groups(lives, two):
     two.put("a", copy())
     trace = copy(TRACE_TOPIC, 5_000, 0, KEYS="M other", UNIQ_KEY="X")
