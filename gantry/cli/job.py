@@ -7,7 +7,7 @@ import typer
 
 from gantry.cli.formatting import print_facts, print_items, print_json
 from gantry.cli.options import DATA_DEFAULT, DataOption, JsonOption, KeyOption, UrlOption
-from gantry.cli.outcome import EXIT_FAILED
+from gantry.cli.outcome import EXIT_FAILED, warn
 from gantry.cli.remote import Remote, connect, segment
 
 app = typer.Typer(name="job", help="Watch and cancel jobs: long work of the gateways.", no_args_is_help=True)
@@ -79,11 +79,18 @@ def wait(
 
 
 def wait_for(remote: Remote, job: str, *, as_json: bool) -> None:
-    """Wait until a job has ended, print it, and end the command with an error unless it is done."""
+    """Wait until a job has ended, print it, and end the command with an error unless it is done.
+
+    While the job waits for something, the reason goes to stderr, once for each reason.
+    """
+    reason: str | None = None
     while True:
         found = remote.call("GET", _path(job))
         if found["ended_at"] is not None:
             break
+        if found["error"] not in (None, reason):
+            reason = found["error"]
+            warn(f"job {job} is not done yet: {reason}")
         time.sleep(POLL_S)
     print_job(found, as_json=as_json)
     if found["state"] != "done":

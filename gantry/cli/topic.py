@@ -117,7 +117,12 @@ def shrink(
     key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Lower the number of queues without loss: for producers now, for consumers when all groups have caught up."""
+    """Lower the number of queues without loss: for producers now, for consumers when all groups have caught up.
+
+    A job does the second step. It goes on if the command is stopped.
+    """
+    if dry_run and waits:
+        raise typer.BadParameter("--dry-run changes nothing, so there is nothing to wait for: give only one of them")
     remote = connect(data, url, key)
     body = {"queues": queues, "dry_run": dry_run}
     answer = remote.call("POST", f"/v1/topics/{segment(topic)}/queues:shrink", body=body)

@@ -5,10 +5,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
+from tests.support.commandline import Gantry
 from tests.support.stack import Stack, environment
 
 
@@ -16,39 +16,6 @@ from tests.support.stack import Stack, environment
 def stack() -> Iterator[Stack]:
     with Stack(brokers=1) as running:
         yield running
-
-
-class Gantry:
-    """The command for one stack."""
-
-    def __init__(self, stack: Stack) -> None:
-        self._stack = stack
-
-    def run(self, *words: str, typed: str = "", key: str | None = None) -> subprocess.CompletedProcess[str]:
-        where = (
-            ["--data", str(self._stack.directory)]
-            if key is None
-            else ["--url", self._stack.facts["http"], "--key", key]
-        )
-        return subprocess.run(
-            [sys.executable, "-m", "gantry.cli", *words, *where],
-            input=typed,
-            capture_output=True,
-            text=True,
-            env=environment(),
-            timeout=60,
-            check=False,
-        )
-
-    def json(self, *words: str, typed: str = "") -> Any:
-        done = self.run(*words, "--json", typed=typed)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    def table(self, *words: str) -> list[list[str]]:
-        done = self.run(*words)
-        assert done.returncode == 0, done.stderr
-        return [line.split() for line in done.stdout.splitlines()]
 
 
 @pytest.fixture

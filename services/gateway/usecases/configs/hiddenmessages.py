@@ -25,6 +25,7 @@ from services.gateway.usecases.cluster.brokers import BrokerAnswers
 # An error names at most this many queues that hold messages, and counts the rest.
 _QUEUES_NAMED_MAX: Final = 10
 _PERMITTED: Final = '"allow_hiding": true permits it'
+_SHRINK: Final = "queues:shrink (gantry topic shrink) closes queues once all groups have consumed them"
 
 
 def find_hidden(states: Mapping[str, Iterable[QueueState]], first_hidden: int) -> list[str]:
@@ -112,9 +113,10 @@ class HiddenMessageCheck:
             if hidden:
                 named = ", ".join(hidden[:_QUEUES_NAMED_MAX])
                 more = f" and {len(hidden) - _QUEUES_NAMED_MAX} more" if len(hidden) > _QUEUES_NAMED_MAX else ""
+                ways = f"{_SHRINK}; {_PERMITTED}" if field == "/read_queues" else _PERMITTED
                 raise ProblemError(
                     HIDES_MESSAGES,
-                    f"{field}: {_describe_change(field, desired)} would hide messages in {named}{more}; {_PERMITTED}",
+                    f"{field}: {_describe_change(field, desired)} would hide messages in {named}{more}; {ways}",
                     field=field,
                 )
 
