@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { bytesOf, hexDump, indentJson, visiblePieces } from "./bodies";
+import { beginOf, bytesOf, hexDump, indentJson, PIECES_MAX, visiblePieces } from "./bodies";
 
 test("characters that hide or turn text are shown as escapes", () => {
   expect(visiblePieces("a\u202eb\u0000")).toEqual([
@@ -9,6 +9,18 @@ test("characters that hide or turn text are shown as escapes", () => {
     { kind: "escape", text: "\\u{0}" },
   ]);
   expect(visiblePieces("line\n\ttab 😀 é")).toEqual([{ kind: "text", text: "line\n\ttab 😀 é" }]);
+});
+
+test("a body of nothing but such characters makes a few pieces, and hides none of them", () => {
+  const pieces = visiblePieces("a\u202e".repeat(PIECES_MAX));
+  expect(pieces).toHaveLength(PIECES_MAX + 1);
+  expect(pieces.map(({ text }) => text).join("")).toBe("a\\u{202e}".repeat(PIECES_MAX));
+});
+
+test("the begin of a text does not end within a character", () => {
+  expect(beginOf("ab😀c", 3)).toBe("ab");
+  expect(beginOf("ab😀c", 4)).toBe("ab😀");
+  expect(beginOf("ab", 3)).toBe("ab");
 });
 
 test("JSON keeps its digits, escapes and repeated names", () => {

@@ -1,8 +1,9 @@
 import { Alert, Button, Group, SegmentedControl, Stack, Text } from "@mantine/core";
 import { useMemo, useState } from "react";
 import { useTranslation } from "react-i18next";
-import { bytesOf, hexDump, indentJson, visiblePieces } from "@/models/bodies";
+import { bytesOf, hexDump, indentJson } from "@/models/bodies";
 import { useFormat } from "./format";
+import { VisibleText } from "./value";
 
 // More text than this at once makes a tab slow; a body has up to 4 MiB.
 const SHOWN_CHARACTERS = 64 * 1024;
@@ -47,11 +48,7 @@ export function BodyViewer({ body, encoding = "text" }: { body: string; encoding
         </Text>
       </Group>
       <pre className="viewer panel" tabIndex={0} aria-label={t("body.title")} style={{ padding: 12 }}>
-        {view === "hex"
-          ? text
-          : visiblePieces(text).map((piece, index) =>
-              piece.kind === "text" ? piece.text : <mark key={index}>{piece.text}</mark>,
-            )}
+        {view === "hex" ? text : <VisibleText text={text} />}
       </pre>
       {isCut && (
         <Alert variant="light" color="gray" p="xs">

@@ -1,6 +1,7 @@
 import { Text, Tooltip } from "@mantine/core";
 import type { ReactNode } from "react";
 import { useTranslation } from "react-i18next";
+import { visiblePieces } from "@/models/bodies";
 import { ageSeconds, formatDuration } from "@/models/numbers";
 import { useFormat } from "./format";
 import { useNow } from "./now";
@@ -37,7 +38,21 @@ export function Ago({ time }: { time: string | number | null | undefined }) {
   );
 }
 
-/** A name that others chose: it can't change the direction or the layout of the text around it. */
+/**
+ * A name that others chose: it can't change the direction or the layout of the text around it, and characters that hide
+ * or turn text are escapes.
+ */
 export function Name({ children }: { children: string }) {
-  return <bdi className="name">{children}</bdi>;
+  return (
+    <bdi className="name">
+      <VisibleText text={children} />
+    </bdi>
+  );
+}
+
+/** Text of strangers in which every character can be seen. */
+export function VisibleText({ text }: { text: string }) {
+  return visiblePieces(text).map((piece, index) =>
+    piece.kind === "text" ? piece.text : <mark key={index}>{piece.text}</mark>,
+  );
 }

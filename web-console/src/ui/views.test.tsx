@@ -14,7 +14,7 @@ import { DataTable, sortRows, type Column } from "./data-table";
 import { QueryState } from "./page-frame";
 import { pathOf } from "./sparkline";
 import { parseSearch, stringifySearch, useUrlState } from "./url-state";
-import { Value } from "./value";
+import { Name, Value } from "./value";
 
 afterEach(() => vi.unstubAllGlobals());
 
@@ -100,6 +100,11 @@ test("an unknown value is shown as unknown, and zero as zero", async () => {
   );
   expect(screen.getByText("unknown")).toBeTruthy();
   expect(screen.getByText("0")).toBeTruthy();
+});
+
+test("a name shows the characters that would hide or turn text", async () => {
+  await renderView(<Name>{"invoice\u202egpj.exe"}</Name>);
+  expect(screen.getByText("\\u{202e}").parentElement?.textContent).toBe("invoice\\u{202e}gpj.exe");
 });
 
 interface Row {

@@ -5,6 +5,7 @@ import { useInfiniteQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { fillPath } from "@/api/request";
+import { beginOf } from "@/models/bodies";
 import { gantryCommand } from "@/models/commands";
 import { ANY_LETTER, letterQuery, optionsOf, type Letter, type Selection } from "@/models/dead-letters";
 import { CopyAs } from "@/ui/copy-as";
@@ -22,6 +23,7 @@ import { RedriveProgress } from "./redrive-progress";
 
 const ICON_PX = 16;
 const TYPING_MS = 300;
+const KEY_CHARACTERS = 200;
 const PREVIEW_CHARACTERS = 80;
 
 /** Messages that a group failed to consume for the last time: found, read, exported, and sent again. */
@@ -227,7 +229,7 @@ function LetterTable({
       cell: (row) => <Value>{row.origin.topic === null ? null : <Name>{row.origin.topic}</Name>}</Value>,
       sortBy: (row) => row.origin.topic,
     },
-    { key: "keys", header: t("keys"), cell: (row) => <Name>{row.keys.join(", ")}</Name> },
+    { key: "keys", header: t("keys"), cell: (row) => <Name>{beginOf(row.keys.join(", "), KEY_CHARACTERS)}</Name> },
     { key: "tag", header: t("tag"), width: "7rem", cell: (row) => <Name>{row.tag ?? ""}</Name> },
     {
       key: "attempts",
@@ -255,7 +257,7 @@ function LetterTable({
       key: "body",
       header: t("body"),
       width: "minmax(12rem, 2fr)",
-      cell: (row) => <Name>{row.encoding === "base64" ? t("binary") : row.body.slice(0, PREVIEW_CHARACTERS)}</Name>,
+      cell: (row) => <Name>{row.encoding === "base64" ? t("binary") : beginOf(row.body, PREVIEW_CHARACTERS)}</Name>,
     },
   ];
   return (

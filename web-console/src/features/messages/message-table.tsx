@@ -2,6 +2,7 @@ import { Button, Text } from "@mantine/core";
 import { useMemo } from "react";
 import { useTranslation } from "react-i18next";
 import type { Message } from "@/api/messages";
+import { beginOf } from "@/models/bodies";
 import { DataTable, type Column } from "@/ui/data-table";
 import { useFormat } from "@/ui/format";
 import { Name } from "@/ui/value";
@@ -40,7 +41,7 @@ export function MessageTable({ rows, onOpen }: { rows: readonly Message[]; onOpe
         key: "keys",
         header: t("keys"),
         width: "minmax(8rem, 1fr)",
-        cell: (row) => <Name>{row.keys.join(", ").slice(0, KEY_CHARACTERS)}</Name>,
+        cell: (row) => <Name>{beginOf(row.keys.join(", "), KEY_CHARACTERS)}</Name>,
       },
       { key: "tag", header: t("tag"), width: "7rem", cell: (row) => <Name>{row.tag ?? ""}</Name> },
       {
@@ -63,7 +64,7 @@ export function MessageTable({ rows, onOpen }: { rows: readonly Message[]; onOpe
         width: "minmax(14rem, 2fr)",
         cell: (row) => (
           <Text span size="xs" ff="monospace" c="dimmed">
-            <Name>{row.encoding === "base64" ? t("binary") : row.body.slice(0, PREVIEW_CHARACTERS)}</Name>
+            <Name>{row.encoding === "base64" ? t("binary") : beginOf(row.body, PREVIEW_CHARACTERS)}</Name>
           </Text>
         ),
       },
