@@ -1,6 +1,8 @@
 /** What a live tail shows: the newest messages, and how many others there were. Pure; the page feeds it in batches. */
 
 export const SHOWN_MAX = 500;
+/** Bodies have up to 4 MiB each, and 500 of them would end the tab. */
+export const SHOWN_BYTES_MAX = 32 * 1024 * 1024;
 
 export interface TailView<M> {
   /** The newest messages, the newest first. */
@@ -16,11 +18,13 @@ export interface TailView<M> {
 
 export const EMPTY_TAIL: TailView<never> = { rows: [], received: 0, left: 0, skipped: 0n, skippedBefore: 0n };
 
-/** Returns the view after a batch, given in the order of arrival. */
-export function arrived<M>(view: TailView<M>, batch: readonly M[]): TailView<M> {
-  const all = [...batch.slice(-SHOWN_MAX).reverse(), ...view.rows];
+/** Returns the view after a batch, given in the order of arrival. The newest message is shown, whatever its size. */
+export function arrived<M extends { size: number }>(view: TailView<M>, batch: readonly M[]): TailView<M> {
+  const newest = [...batch.slice(-SHOWN_MAX).reverse(), ...view.rows].slice(0, SHOWN_MAX);
+  let bytes = 0;
+  const tooMany = newest.findIndex(({ size }, at) => (bytes += size) > SHOWN_BYTES_MAX && at > 0);
+  const rows = tooMany < 0 ? newest : newest.slice(0, tooMany);
   const received = view.received + batch.length;
-  const rows = all.slice(0, SHOWN_MAX);
   return { ...view, rows, received, left: received - rows.length };
 }
 

@@ -34,33 +34,45 @@ export function LiveTail({
   const [isPaused, setPaused] = useState(false);
   const [view, setView] = useState<TailView<Message>>(EMPTY_TAIL);
   const [state, setState] = useState<[StreamState, string | null]>(["connecting", null]);
+  // Only after the gateway's `subscribed` does a new message surely come.
+  const [isLive, setLive] = useState(false);
   const [problem, setProblem] = useState<string | null>(null);
   const stream = useRef<{ client: StreamClient; subscription: string } | null>(null);
   useEffect(() => {
     const waiting: Message[] = [];
+    let unpaid = { messages: 0, bytes: 0 };
     const flush = setInterval(() => {
       if (waiting.length === 0) return;
       const batch = waiting.splice(0);
       setView((old) => arrived(old, batch));
+      // Only what is in the view gives credit back. So a tab that is too busy, or hidden and rarely woken, holds no more
+      // messages than its credit; the gateway skips the others and counts them.
+      if (stream.current !== null) client.credit(stream.current.subscription, unpaid.messages, unpaid.bytes);
+      unpaid = { messages: 0, bytes: 0 };
     }, FLUSH_MS);
     const url = `${window.location.origin.replace(/^http/, "ws")}/v1/stream`;
     const client = new StreamClient({
       url,
       ticket: getTicket,
       onState: (next, reason) => {
+        // The next connection has a subscription of its own, and a credit of its own.
+        stream.current = null;
+        setLive(false);
         setState([next, reason]);
       },
       onFrame: (frame) => {
         if (frame.type === "subscribed") {
           stream.current = { client, subscription: frame.subscription };
+          unpaid = { messages: 0, bytes: 0 };
+          setLive(true);
           setPaused(false);
           setProblem(null);
           setView(reconnected);
         } else if (frame.type === "messages") {
           const messages = frame.messages as unknown as Message[];
           waiting.push(...messages);
-          const bytes = messages.reduce((sum, message) => sum + message.size, 0);
-          client.credit(frame.subscription, messages.length, bytes);
+          unpaid.messages += messages.length;
+          unpaid.bytes += messages.reduce((sum, message) => sum + message.size, 0);
         } else if (frame.type === "state" && frame.skipped !== undefined) {
           const count = frame.skipped;
           setView((old) => skipped(old, count));
@@ -79,6 +91,8 @@ export function LiveTail({
     });
     return () => {
       clearInterval(flush);
+      const rest = waiting.splice(0);
+      setView((old) => arrived(old, rest));
       client.close();
       stream.current = null;
     };
@@ -90,7 +104,8 @@ export function LiveTail({
     else open.client.pause(open.subscription);
     setPaused(!isPaused);
   };
-  const [connection, reason] = state;
+  const [reached, reason] = state;
+  const connection = reached === "open" && !isLive ? "connecting" : reached;
   return (
     <Stack gap="sm">
       <Group align="flex-end" gap="sm">

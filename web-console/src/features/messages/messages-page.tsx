@@ -42,7 +42,13 @@ export function MessagesPage() {
       {!isReady ? (
         <Empty>{t("start")}</Empty>
       ) : search.by === "live" ? (
-        <LiveTail topic={search.topic} tags={search.tags} sql={search.sql} onOpen={open} />
+        <LiveTail
+          key={`live ${JSON.stringify(search)}`}
+          topic={search.topic}
+          tags={search.tags}
+          sql={search.sql}
+          onOpen={open}
+        />
       ) : (
         <Found search={search} onOpen={open} />
       )}
