@@ -45,6 +45,19 @@ def test_the_contract_needs_no_key(stranger: httpx.Client) -> None:
     assert stranger.get(TOPIC).status_code == 401
 
 
+def test_the_contract_is_compressed_and_not_sent_again(stranger: httpx.Client) -> None:
+    plain = stranger.get("/openapi.json", headers={"Accept-Encoding": "identity"})
+    zipped = stranger.get("/openapi.json", headers={"Accept-Encoding": "gzip"})
+    assert "Content-Encoding" not in plain.headers
+    assert zipped.headers["Content-Encoding"] == "gzip"
+    assert int(zipped.headers["Content-Length"]) < int(plain.headers["Content-Length"]) / 4
+    assert zipped.json() == plain.json()
+    assert plain.headers["Vary"].lower() == zipped.headers["Vary"].lower() == "accept-encoding"
+    again = stranger.get("/openapi.json", headers={"If-None-Match": f'"0", W/{plain.headers["ETag"]}'})
+    assert (again.status_code, again.content, again.headers["ETag"]) == (304, b"", plain.headers["ETag"])
+    assert stranger.get("/openapi.json", headers={"If-None-Match": "?"}).status_code == 400
+
+
 def test_a_web_page_of_a_listed_origin_may_call_and_read(http: httpx.Client, stranger: httpx.Client) -> None:
     asked = {
         "Origin": CONSOLE,

@@ -7,14 +7,13 @@ The console is one page with many addresses: every path that is not a file is an
 shows the right page. Names of files in `assets/` contain a hash of their content, so browsers may keep them for ever.
 """
 
-import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from services.gateway.asgi.answer import Answer, Headers
 from services.gateway.asgi.call import Call
+from services.gateway.asgi.fixedbody import FixedBody
 from services.gateway.asgi.operation import Operation
 from services.gateway.asgi.paths import nothing_at
 from services.gateway.core import Core, Feature
@@ -50,23 +49,6 @@ _ABSENT: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ConsoleFile:
-    """A file of the console.
-
-    Attributes:
-        body: Content.
-        zipped: Content in gzip; None if the build has made none.
-        headers: Headers of every answer with this file.
-        etag: ETag of the content.
-    """
-
-    body: bytes
-    zipped: bytes | None
-    headers: Headers
-    etag: bytes
-
-
 class PageOperation(Operation):
     """An operation for browsers: links to the console carry parameters that only its script reads."""
 
@@ -86,13 +68,13 @@ def console_feature(core: Core) -> Feature:
     return Feature(console_routes(read_console(_FOLDER)))
 
 
-def read_console(folder: Path) -> dict[str, ConsoleFile]:
+def read_console(folder: Path) -> dict[str, FixedBody]:
     """Read the files that the build has written, by path; none if the console is not built."""
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix in _TYPES]
     return {path.relative_to(folder).as_posix(): _read(path, folder) for path in paths}
 
 
-def console_routes(files: Mapping[str, ConsoleFile]) -> list[Operation]:
+def console_routes(files: Mapping[str, FixedBody]) -> list[Operation]:
     """Return the routes of the console over its files."""
 
     async def show(call: Call) -> Answer:
@@ -104,7 +86,7 @@ def console_routes(files: Mapping[str, ConsoleFile]) -> list[Operation]:
             if path.startswith(_ASSETS):
                 raise nothing_at(call.scope["raw_path"])
             found = files[_INDEX]
-        return _answer(found, call)
+        return found.answer(call)
 
     return [
         PageOperation("GET", "/console", show, is_public=True),
@@ -112,29 +94,8 @@ def console_routes(files: Mapping[str, ConsoleFile]) -> list[Operation]:
     ]
 
 
-def _answer(found: ConsoleFile, call: Call) -> Answer:
-    headers = [*found.headers, (b"etag", found.etag)]
-    if call.header_values.get(b"if-none-match") == found.etag:
-        return Answer(304, b"", headers)
-    body = found.body
-    if found.zipped is not None and b"gzip" in (call.header_values.get(b"accept-encoding") or b""):
-        body = found.zipped
-        headers.append((b"content-encoding", b"gzip"))
-    return Answer(200, body, headers)
-
-
-def _read(path: Path, folder: Path) -> ConsoleFile:
-    body = path.read_bytes()
+def _read(path: Path, folder: Path) -> FixedBody:
     zipped = path.with_name(path.name + ".gz")
     is_hashed = path.relative_to(folder).as_posix().startswith(_ASSETS)
-    return ConsoleFile(
-        body=body,
-        zipped=zipped.read_bytes() if zipped.is_file() else None,
-        headers=[
-            (b"content-type", _TYPES[path.suffix]),
-            (b"vary", b"accept-encoding"),
-            _FOREVER if is_hashed else _CHECK_EACH_TIME,
-            *_SAFETY,
-        ],
-        etag=b'"%b"' % hashlib.sha256(body).hexdigest()[:32].encode(),
-    )
+    headers = [(b"content-type", _TYPES[path.suffix]), _FOREVER if is_hashed else _CHECK_EACH_TIME, *_SAFETY]
+    return FixedBody.of(path.read_bytes(), headers, zipped=zipped.read_bytes() if zipped.is_file() else None)
