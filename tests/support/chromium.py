@@ -26,6 +26,8 @@ class Page:
     def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
         self._last_id = 0
+        self._watched: frozenset[str] = frozenset()
+        self._events: list[dict[str, Any]] = []
 
     def open(self, html: str | Path, *, width: int, height: int = 900, dark: bool = False) -> None:
         """Show a page, given as text or as a file, on a screen of that many pixels; return when its layout is done."""
@@ -68,12 +70,46 @@ class Page:
                 assert "error" not in answer, f"{method}: {answer['error']}"
                 result: dict[str, Any] = answer["result"]
                 return result
+            if answer.get("method") in self._watched:
+                self._events.append(answer)
+
+    def watch(self, *events: str) -> None:
+        """Keep events with these names from now on, and forget those from before; their domain has to be enabled."""
+        self._watched = frozenset(events)
+        self._events.clear()
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return the events since `watch`, in their order."""
+        self.evaluate("0")  # They are read with the next answer.
+        return list(self._events)
+
+    @contextmanager
+    def transfers(self) -> Iterator[dict[str, tuple[str, int]]]:
+        """Load everything anew in the block; at its end, yield's value has (kind, bytes on the wire) by address."""
+        found: dict[str, tuple[str, int]] = {}
+        self.call("Network.enable")
+        self.call("Network.setCacheDisabled", cacheDisabled=True)
+        self.watch("Network.responseReceived", "Network.loadingFinished")
+        yield found
+        events = [event["params"] for event in self.events()]
+        sizes = {each["requestId"]: int(each["encodedDataLength"]) for each in events if "encodedDataLength" in each}
+        for each in events:
+            if "response" in each:
+                found[each["response"]["url"]] = (each["type"], sizes.get(each["requestId"], 0))
+        self.watch()
+        self.call("Network.setCacheDisabled", cacheDisabled=False)
+        self.call("Network.disable")
+
+
+def find_chromium() -> str | None:
+    """Return the path of the machine's Chromium."""
+    return next(filter(None, map(shutil.which, _NAMES)), None)
 
 
 @contextmanager
 def chromium_page(profile: Path) -> Iterator[Page]:
     """Start a Chromium with an empty profile and yield a tab of it; skip if there is no Chromium."""
-    program = next(filter(None, map(shutil.which, _NAMES)), None)
+    program = find_chromium()
     if program is None:
         pytest.skip("tests of report pages in a browser need Chromium")
     command = [

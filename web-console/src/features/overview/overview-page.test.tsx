@@ -1,11 +1,16 @@
 // @vitest-environment jsdom
-import { screen, within } from "@testing-library/react";
+import { focusManager } from "@tanstack/react-query";
+import { act, screen, within } from "@testing-library/react";
 import { afterEach, expect, test, vi } from "vitest";
 import { refused, stubGateway, type FakeAnswer } from "@/testing/gateway";
 import { renderView } from "@/testing/render";
 import { OverviewPage } from "./overview-page";
 
-afterEach(() => vi.unstubAllGlobals());
+afterEach(() => {
+  vi.unstubAllGlobals();
+  vi.useRealTimers();
+  focusManager.setFocused(undefined);
+});
 
 const OPERATIONS = [
   "GET /v1/cluster",
@@ -109,4 +114,23 @@ test("what the gateway can't do, and what the role may not read, is absent", asy
   expect(screen.queryByRole("heading", { name: "Recent changes" })).toBeNull();
   expect(screen.queryByRole("heading", { name: "Groups in trouble" })).toBeNull();
   expect(new Set(sent.map((call) => call.path))).toEqual(new Set(["/v1/cluster"]));
+});
+
+test("a hidden tab asks for nothing", async () => {
+  vi.useFakeTimers({ shouldAdvanceTime: true });
+  const sent = stubGateway({
+    ...NOTHING,
+    "GET /v1/cluster": cluster(broker("broker-a")),
+    "GET /v1/reports/lag_report/rows": lag(),
+  });
+  await renderView(<OverviewPage />, { operations: OPERATIONS });
+  expect(await screen.findByText("Everything answers")).toBeTruthy();
+  const minutesLater = () => act(() => vi.advanceTimersByTimeAsync(120_000));
+  focusManager.setFocused(false);
+  const before = sent.length;
+  await minutesLater();
+  expect(sent).toHaveLength(before);
+  focusManager.setFocused(true);
+  await minutesLater();
+  expect(sent.length).toBeGreaterThan(before + 20);
 });
