@@ -1,3 +1,4 @@
+import { useMemo } from "react";
 import { useTranslation } from "react-i18next";
 import { formatBytes, formatCount, formatDuration, formatRate, formatShare, formatTime } from "@/models/numbers";
 
@@ -5,12 +6,16 @@ import { formatBytes, formatCount, formatDuration, formatRate, formatShare, form
 export function useFormat() {
   const { i18n } = useTranslation();
   const language = i18n.language;
-  return {
-    count: (value: number | string | bigint | null | undefined) => formatCount(value, language),
-    rate: (value: number | null | undefined) => formatRate(value, language),
-    bytes: (value: number | string | null | undefined) => formatBytes(value, language),
-    share: (value: number | null | undefined) => formatShare(value, language),
-    duration: formatDuration,
-    time: (value: string | number | null | undefined) => formatTime(value, language),
-  };
+  // The same object until the language changes: columns depend on it, and new columns sort a table of 5,000 rows again.
+  return useMemo(
+    () => ({
+      count: (value: number | string | bigint | null | undefined) => formatCount(value, language),
+      rate: (value: number | null | undefined) => formatRate(value, language),
+      bytes: (value: number | string | null | undefined) => formatBytes(value, language),
+      share: (value: number | null | undefined) => formatShare(value, language),
+      duration: formatDuration,
+      time: (value: string | number | null | undefined) => formatTime(value, language),
+    }),
+    [language],
+  );
 }
