@@ -390,6 +390,25 @@ async def test_a_live_tail_may_begin_in_the_past_and_needs_the_right_to_read_onl
         assert (await frames_until(socket, "error"))[-1]["problem"]["status"] == 403
 
 
+async def test_the_largest_messages_come_over_a_stream(stack: Stack, client: AsyncGantryClient, topic: str) -> None:
+    """A message of 4 MiB is larger than everything that a stream pulls ahead; it held up its queue for ever."""
+    sizes = [1, 4 << 20, 1, 2 << 20, 4 << 20, 1]
+    async with StreamClient.from_stack(stack.directory) as stream:
+        subscription = await stream.subscribe(f"G_{topic}", topic, start="first")
+        async with await raw_socket(stack, max_size=None) as socket:
+            await frame_of(socket)
+            await socket.send(json.dumps({"type": "subscribe", "mode": "tail", "topic": topic}))
+            await frames_until(socket, "assigned")
+            for size in sizes:
+                await client.send(topic, OutgoingMessage("x" * size))
+            assert sorted(len(message.body) for message in await receive(subscription, len(sizes))) == sorted(sizes)
+            tailed: list[int] = []
+            while len(tailed) < len(sizes):
+                found = (await frames_until(socket, "messages"))[-1]["messages"]
+                tailed += [len(message["body"]) for message in found]
+            assert sorted(tailed) == sorted(sizes)
+
+
 async def test_frames_that_are_too_large(stack: Stack) -> None:
     async with await raw_socket(stack, compression=None) as socket:
         limits = (await frame_of(socket))["limits"]

@@ -187,9 +187,11 @@ class Delivery:
     def hold(self, subscription: Subscription, feed: Feed, order: PullOrder, data: bytes, next_offset: int) -> bool:
         """Hold the records that a pull found; return whether there was room. If not, they are pulled again later."""
         held_bytes = self.held_bytes
-        # If nothing is held, the result of a small pull is accepted whatever its size, because one message may be
-        # large.
-        is_only = held_bytes == 0 and order.bytes_max <= SLOW_BYTES
+        if len(data) > order.bytes_max and held_bytes:
+            held_bytes -= self._drop_unsendable()
+        # If nothing is held, the result of a pull under the present limit is accepted whatever its size: a broker returns
+        # more than a pull's limit only if one message is larger, and that message would never have room.
+        is_only = held_bytes == 0 and order.bytes_max <= self._pull_bytes
         if not self.is_slow:
             self._last_pulled.append(data)
         if held_bytes + len(data) > self._allowance_bytes and not is_only:

@@ -6,13 +6,15 @@ from gantry.model.message import MessageQueue
 from services.gateway.ws.delivery import ALLOWANCE_BYTES, PULL_BYTES, SLOW_BYTES
 from services.gateway.ws.effects import WakeFeed
 from services.gateway.ws.subscription import Subscription
-from tests.support.pulledrecords import pulled
+from tests.support.pulledrecords import pulled, record
 from tests.unit.services.gateway.ws.streams import Stream, queue
 
 PULLS_MAX = ALLOWANCE_BYTES // PULL_BYTES
 COUNT = 1_640
 WHOLE = pulled(range(COUNT))
 """A pull of nearly 256 KiB."""
+LARGE = record(0, b"x" * (4 << 20))
+"""The pull of one message that is larger than the allowance."""
 
 
 def fill(stream: Stream, subscription: Subscription) -> None:
@@ -108,3 +110,37 @@ def test_a_slow_client_keeps_only_its_share_and_continues_at_its_offset() -> Non
     stream.say(type="credit", subscription="s1", messages=1_000)
     orders = [stream.session.next_pull(subscription, feed) for feed in subscription.feeds.values()]
     assert [order.bytes_max for order in orders if order is not None] == [SLOW_BYTES]
+
+
+def test_a_message_larger_than_the_allowance_is_sent() -> None:
+    stream = Stream()
+    subscription = stream.subscribe({queue(): 0})
+    feed = subscription.feeds[queue()]
+    frames = stream.answer(subscription, feed, stream.order(subscription, feed), LARGE, 1)
+    assert [len(message["body"]) for frame in frames for message in frame["messages"]] == [4 << 20]
+    assert (feed.next_offset, stream.session.delivery.held_bytes) == (1, 0)
+
+
+def test_a_large_message_does_not_wait_for_those_without_credit() -> None:
+    stream = Stream()
+    stuck = stream.subscribe({queue(): 0})
+    subscription = stream.subscribe({queue(0, "U"): 0}, topic="U")
+    feed, waiting = subscription.feeds[queue(0, "U")], stuck.feeds[queue()]
+    order = stream.order(stuck, waiting)
+    stuck.credit_messages = 0
+    stream.answer(stuck, waiting, order, WHOLE, COUNT)
+    frames = stream.answer(subscription, feed, stream.order(subscription, feed), LARGE, 1)
+    assert [len(message["body"]) for frame in frames for message in frame["messages"]] == [4 << 20]
+    assert (waiting.next_offset, waiting.is_behind) == (0, True), "they are pulled again"
+
+
+def test_a_pull_of_a_client_that_became_slow_is_not_held() -> None:
+    stream = Stream()
+    subscription = stream.subscribe({queue(): 0}, credit={"messages": 0})
+    feed = subscription.feeds[queue()]
+    subscription.credit_messages = 1
+    order = stream.order(subscription, feed)
+    subscription.credit_messages = 0
+    stream.take(stream.session.delivery.set_slow(True))
+    stream.answer(subscription, feed, order, WHOLE, COUNT)
+    assert (feed.next_offset, stream.session.delivery.held_bytes) == (0, 0)
