@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { beginOf, bytesOf, hexDump, indentJson, PIECES_MAX, visiblePieces } from "./bodies";
+import { beginOf, bytesOf, hexDump, indentJson, PIECES_MAX, sliceOf, visiblePieces } from "./bodies";
 
 test("characters that hide or turn text are shown as escapes", () => {
   expect(visiblePieces("a\u202eb\u0000")).toEqual([
@@ -21,6 +21,11 @@ test("the begin of a text does not end within a character", () => {
   expect(beginOf("ab😀c", 3)).toBe("ab");
   expect(beginOf("ab😀c", 4)).toBe("ab😀");
   expect(beginOf("ab", 3)).toBe("ab");
+  const text = "ab😀c";
+  for (let at = 0; at <= text.length; at += 1) {
+    expect(sliceOf(text, 0, at) + sliceOf(text, at, text.length)).toBe(text);
+    expect(sliceOf(text, at, text.length)).not.toMatch(/^\p{Cs}/u);
+  }
 });
 
 test("JSON keeps its digits, escapes and repeated names", () => {
@@ -34,5 +39,6 @@ test("JSON keeps its digits, escapes and repeated names", () => {
 
 test("bytes are shown with their offsets", () => {
   expect(hexDump(bytesOf("AP9oaQ==", "base64"))).toBe(`00000000  00 ff 68 69${" ".repeat(36)}  ..hi`);
+  expect(hexDump(bytesOf("a", "text"), 0x4000).slice(0, 12)).toBe("00004000  61");
   expect([...bytesOf("é", "text")]).toEqual([0xc3, 0xa9]);
 });

@@ -30,9 +30,22 @@ function escapeOf(character: string): string {
   return `\\u{${(character.codePointAt(0) ?? 0).toString(16)}}`;
 }
 
-/** Returns the begin of a text, at most `max` UTF-16 units, without half of a character at its end. */
+/**
+ * Returns a part of a text, from one UTF-16 unit to another. A character on a border belongs to the part after it, so no
+ * part has half of one, and the parts make up the text.
+ */
+export function sliceOf(text: string, start: number, end: number): string {
+  return text.slice(borderAt(text, start), borderAt(text, end));
+}
+
+/** Returns the begin of a text, at most `max` UTF-16 units. */
 export function beginOf(text: string, max: number): string {
-  return text.slice(0, max).replace(/\p{Cs}$/u, "");
+  return sliceOf(text, 0, max);
+}
+
+function borderAt(text: string, at: number): number {
+  const isInside = at > 0 && (text.codePointAt(at - 1) ?? 0) > 0xffff;
+  return isInside ? at - 1 : at;
 }
 
 /**
@@ -63,14 +76,14 @@ export function indentJson(text: string): string | null {
   return out.join("");
 }
 
-/** Returns a hex dump: offset, bytes, and printable ASCII. */
-export function hexDump(bytes: Uint8Array): string {
+/** Returns a hex dump: offset, bytes, and printable ASCII. `first` is the offset of the first byte. */
+export function hexDump(bytes: Uint8Array, first = 0): string {
   const rows: string[] = [];
   for (let at = 0; at < bytes.length; at += HEX_ROW_BYTES) {
     const row = [...bytes.subarray(at, at + HEX_ROW_BYTES)];
     const hex = row.map((byte) => byte.toString(16).padStart(2, "0")).join(" ");
     const ascii = row.map((byte) => (byte >= 0x20 && byte < 0x7f ? String.fromCharCode(byte) : ".")).join("");
-    rows.push(`${at.toString(16).padStart(8, "0")}  ${hex.padEnd(HEX_ROW_BYTES * 3 - 1)}  ${ascii}`);
+    rows.push(`${(first + at).toString(16).padStart(8, "0")}  ${hex.padEnd(HEX_ROW_BYTES * 3 - 1)}  ${ascii}`);
   }
   return rows.join("\n");
 }

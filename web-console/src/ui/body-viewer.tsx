@@ -1,11 +1,11 @@
-import { Alert, Button, Group, SegmentedControl, Stack, Text } from "@mantine/core";
+import { Button, Group, SegmentedControl, Stack, Text } from "@mantine/core";
 import { useMemo, useState } from "react";
 import { useTranslation } from "react-i18next";
-import { bytesOf, hexDump, indentJson } from "@/models/bodies";
+import { bytesOf, hexDump, indentJson, sliceOf } from "@/models/bodies";
 import { useFormat } from "./format";
 import { VisibleText } from "./value";
 
-// More text than this at once makes a tab slow; a body has up to 4 MiB.
+// A body has up to 4 MiB. As one text it stops a tab for a minute, so it is shown in parts.
 const SHOWN_CHARACTERS = 64 * 1024;
 const SHOWN_HEX_BYTES = 16 * 1024;
 const JSON_CHARACTERS_MAX = 1024 * 1024;
@@ -23,16 +23,17 @@ export function BodyViewer({ body, encoding = "text" }: { body: string; encoding
   );
   const views: View[] = encoding === "base64" ? ["hex"] : json === null ? ["text", "hex"] : ["json", "text", "hex"];
   const [chosen, setChosen] = useState<View | null>(null);
-  const [isWhole, setWhole] = useState(false);
+  const [chosenPart, setPart] = useState(0);
   const view = chosen !== null && views.includes(chosen) ? chosen : (views[0] ?? "hex");
   const limit = view === "hex" ? SHOWN_HEX_BYTES : SHOWN_CHARACTERS;
   const whole = view === "hex" ? bytes.length : view === "json" ? (json ?? "").length : body.length;
-  const isCut = !isWhole && whole > limit;
+  const parts = Math.max(1, Math.ceil(whole / limit));
+  const part = Math.min(chosenPart, parts - 1);
   const text = useMemo(() => {
-    const end = isCut ? limit : undefined;
-    if (view === "hex") return hexDump(bytes.subarray(0, end));
-    return (view === "json" ? (json ?? "") : body).slice(0, end);
-  }, [view, bytes, json, body, isCut, limit]);
+    const [start, end] = [part * limit, (part + 1) * limit];
+    if (view === "hex") return hexDump(bytes.subarray(start, end), start);
+    return sliceOf(view === "json" ? (json ?? "") : body, start, end);
+  }, [view, bytes, json, body, part, limit]);
   return (
     <Stack gap="xs">
       <Group justify="space-between">
@@ -41,7 +42,10 @@ export function BodyViewer({ body, encoding = "text" }: { body: string; encoding
           aria-label={t("body.view")}
           value={view}
           data={views.map((value) => ({ value, label: t(`body.${value}`) }))}
-          onChange={setChosen}
+          onChange={(next) => {
+            setChosen(next);
+            setPart(0);
+          }}
         />
         <Text size="xs" c="dimmed">
           {format.bytes(bytes.length)}
@@ -50,21 +54,34 @@ export function BodyViewer({ body, encoding = "text" }: { body: string; encoding
       <pre className="viewer panel" tabIndex={0} aria-label={t("body.title")} style={{ padding: 12 }}>
         {view === "hex" ? text : <VisibleText text={text} />}
       </pre>
-      {isCut && (
-        <Alert variant="light" color="gray" p="xs">
-          <Group justify="space-between">
-            <Text size="sm">{t("body.cut", { shown: format.bytes(limit) })}</Text>
+      {parts > 1 && (
+        <Group justify="space-between" component="nav" aria-label={t("body.title")}>
+          <Text size="sm" role="status">
+            {t("body.part", { part: format.count(part + 1), parts: format.count(parts) })}
+          </Text>
+          <Button.Group>
             <Button
               size="xs"
               variant="default"
+              disabled={part === 0}
               onClick={() => {
-                setWhole(true);
+                setPart(part - 1);
               }}
             >
-              {t("body.all")}
+              {t("body.previous")}
             </Button>
-          </Group>
-        </Alert>
+            <Button
+              size="xs"
+              variant="default"
+              disabled={part === parts - 1}
+              onClick={() => {
+                setPart(part + 1);
+              }}
+            >
+              {t("body.next")}
+            </Button>
+          </Button.Group>
+        </Group>
       )}
     </Stack>
   );

@@ -205,11 +205,24 @@ test("hostile bodies stay text", async () => {
   expect(container.querySelector("pre")?.textContent).toContain("<img src=x");
 });
 
-test("a large body is cut, and shown whole only if asked for", async () => {
-  const { container } = await renderView(<BodyViewer body={"x".repeat(200_000)} />);
-  expect(container.querySelector("pre")?.textContent).toHaveLength(65_536);
-  await userEvent.click(screen.getByRole("button", { name: "Show all" }));
-  expect(container.querySelector("pre")?.textContent).toHaveLength(200_000);
+test("a large body is shown in parts, all of which can be reached", async () => {
+  const body = `${"x".repeat(65_535)}😀${"y".repeat(100_000)}`;
+  const { container } = await renderView(<BodyViewer body={body} />);
+  const parts: string[] = [];
+  for (const part of [1, 2, 3]) {
+    expect(screen.getByText(`Part ${part} of 3`)).toBeTruthy();
+    parts.push(container.querySelector("pre")?.textContent ?? "");
+    if (part < 3) await userEvent.click(screen.getByRole("button", { name: "Next part" }));
+  }
+  expect(Math.max(...parts.map((part) => part.length))).toBeLessThanOrEqual(65_537);
+  expect(parts.join("")).toBe(body);
+  expect(screen.getByRole<HTMLButtonElement>("button", { name: "Next part" }).disabled).toBe(true);
+  await userEvent.click(screen.getByRole("button", { name: "Previous part" }));
+  expect(screen.getByText("Part 2 of 3")).toBeTruthy();
+  await userEvent.click(screen.getByRole("radio", { name: "Hex" }));
+  expect(screen.getByText("Part 1 of 11")).toBeTruthy();
+  await userEvent.click(screen.getByRole("button", { name: "Next part" }));
+  expect(container.querySelector("pre")?.textContent).toMatch(/^00004000 {2}78 /);
 });
 
 test("an action is copied as a command", async () => {
