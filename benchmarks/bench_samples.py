@@ -275,11 +275,16 @@ async def _sampler(stack: Stack) -> Any:
     brokers = Brokers(engine, clock=clock)
     try:
         metrics, consumers = GatewayMetrics(), Consumers(engine, brokers, Metadata(None), clock=clock)
-        connected = consumers.subscribed_topics
-        yield (
-            SampleSurvey(Backlog(engine), TopicKind(engine), brokers, metrics, connected=connected, clock=clock),
+        survey = SampleSurvey(
+            Backlog(engine),
+            TopicKind(engine),
             brokers,
+            metrics,
+            connected=consumers.subscribed_topics,
+            has_consumed=lambda group, topic: False,
+            clock=clock,
         )
+        yield survey, brokers
     finally:
         await engine.stop()
 

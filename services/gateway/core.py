@@ -39,6 +39,7 @@ from services.gateway.usecases.configs.configs import Configs
 from services.gateway.usecases.configs.kinds import GroupKind, TopicKind
 from services.gateway.usecases.configs.presence import Presence
 from services.gateway.usecases.consuming.consumers import Consumers
+from services.gateway.usecases.consuming.recentconsumers import RecentConsumers
 from services.gateway.usecases.jobs.jobs import Jobs
 from services.gateway.usecases.jobs.runner import JobKind
 from services.gateway.usecases.metadata import Metadata
@@ -108,6 +109,7 @@ class Core:
     sending: SendMessages
     reader: QueueReader
     consumers: Consumers
+    recent_consumers: RecentConsumers
     jobs: Jobs
     job_kinds: dict[str, JobKind]
     askers: list[Asker]
@@ -196,6 +198,7 @@ def build_core(
             engine, brokers, metrics, clock=clock, topics=known_topics, is_stopping=lambda: health.is_stopping
         ),
         consumers=Consumers(engine, brokers, metadata, clock=clock),
+        recent_consumers=RecentConsumers(clock),
         jobs=Jobs(metadata),
         job_kinds={},
         askers=[],

@@ -5,6 +5,7 @@ Rights: `consume` on the group, and on the topic: that of the request, or that o
 
 import msgspec
 
+from gantry.model.group import SubscriptionData
 from gantry.model.names import RETRY_TOPIC_LENGTH_MAX, TOPIC_LENGTH_MAX, check_group, check_topic
 from services.gateway.asgi.answer import Answer, json_answer
 from services.gateway.asgi.call import Call
@@ -27,6 +28,11 @@ _extend = msgspec.json.Decoder(ExtendRequest)
 def receiving_feature(core: Core) -> Feature:
     """Return the routes of consuming by receipt."""
     register = PullRegister(core.metadata, interval_ms=core.settings.mirror_interval_ms)
+
+    def on_pull(group: str, subscription: SubscriptionData) -> None:
+        register.note(group, subscription)
+        core.recent_consumers.note(group, subscription.topic)
+
     pulling = Pulling(
         core.engine,
         core.reader,
@@ -34,7 +40,7 @@ def receiving_feature(core: Core) -> Feature:
         core.receipt_key,
         clock=core.clock,
         is_stopping=lambda: core.health.is_stopping,
-        on_pull=register.note,
+        on_pull=on_pull,
     )
     settling = Settling(core.engine, core.brokers, core.group_kind, core.receipt_key)
 

@@ -29,7 +29,11 @@ def stream_feature(core: Core) -> Feature:
         callers=core.callers,
         tickets=core.tickets,
         consumers=GroupConsumers(
-            core.engine, core.groups.consume_timeout_ms, explained=core.reader.explained, tracer=core.tracer
+            core.engine,
+            core.groups.consume_timeout_ms,
+            explained=core.reader.explained,
+            on_consume=core.recent_consumers.note,
+            tracer=core.tracer,
         ),
         tails=TopicTails(core.engine, core.reader),
         publisher=core.sending,

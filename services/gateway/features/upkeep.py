@@ -56,6 +56,7 @@ def lag_sample_feature(core: Core) -> Feature:
         core.brokers,
         metrics,
         connected=core.consumers.subscribed_topics,
+        has_consumed=core.recent_consumers.has_consumed,
         clock=clock,
     )
     retention = SampleRetention(

@@ -40,9 +40,17 @@ class GroupConsumers:
     """
 
     def __init__(
-        self, engine: ClientEngine, timeout_of: TimeoutOf, *, explained: Explained, tracer: Tracer | None = None
+        self,
+        engine: ClientEngine,
+        timeout_of: TimeoutOf,
+        *,
+        explained: Explained,
+        on_consume: Callable[[str, str], None],
+        tracer: Tracer | None = None,
     ) -> None:
+        """Make it; `on_consume` is called with group and topic at each commit."""
         self._engine = engine
+        self._on_consume = on_consume
         self._tracer = tracer
         self._explained = explained
         self._timeout_of = timeout_of
@@ -108,7 +116,14 @@ class GroupConsumers:
         async with self._explained(data.topic):
             await member.start()
         back = SendBack(self._engine, group, failures_max=failures_max)
-        return GroupMembership(member, consumer, data, back, consume_timeout_ms=timeout_ms)
+        return GroupMembership(
+            member,
+            consumer,
+            data,
+            back,
+            consume_timeout_ms=timeout_ms,
+            on_commit=lambda: self._on_consume(group, data.topic),
+        )
 
 
 def _group_hint(group: str) -> str:
@@ -134,8 +149,10 @@ class GroupMembership:
         back: SendBack,
         *,
         consume_timeout_ms: int,
+        on_commit: Callable[[], None],
     ) -> None:
         self.consume_timeout_ms = consume_timeout_ms
+        self._on_commit = on_commit
         self._back = back
         self._member = member
         self._consumer = consumer
@@ -163,6 +180,7 @@ class GroupMembership:
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
         """Commit the group's offset. Raises ClientError."""
+        self._on_commit()
         await self._member.commit(queue, offset)
 
     async def send_back(

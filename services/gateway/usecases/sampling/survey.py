@@ -16,7 +16,7 @@ group's oldest message is unknown.
 Searches for SQL filters have a limit of their own, and take several rounds (searches.py).
 
 If the commits of a group advance far at once, the brokers are asked for its connected clients: without a consumer, the
-commit was an offset reset. The sample says "unknown" if a broker does not answer, or if a client was connected a short
+commit was an offset reset. They are not asked about a group that has just consumed through this gateway. The sample says "unknown" if a broker does not answer, or if a client was connected a short
 time ago. Postgres knows the recent clients, but half a minute late, which is too late for the current ones.
 """
 
@@ -82,6 +82,8 @@ _BEYOND: Final = 2**62
 
 Connected = Callable[[str], Awaitable[Collection[str] | None]]
 """Returns the topics for which clients of a group are connected; None: a broker is silent. Raises ProblemError."""
+HasConsumed = Callable[[str, str], bool]
+"""Returns whether a group has consumed from a topic through this gateway a short time ago."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +121,12 @@ class SampleSurvey:
         metrics: GatewayMetrics,
         *,
         connected: Connected,
+        has_consumed: HasConsumed,
         clock: Clock,
     ) -> None:
         self._backlog = backlog
         self._connected = connected
+        self._has_consumed = has_consumed
         self._topics = topics
         self._brokers = brokers
         self._metrics = metrics
@@ -267,8 +271,11 @@ class SampleSurvey:
         """Look up the connected clients for the groups of some pairs; a pair without an answer stays unknown."""
         of_groups: dict[str, list[Pair]] = {}
         for pair in jumped:
-            if pair[0] is not None:
-                of_groups.setdefault(pair[0], []).append(pair)
+            group, topic, _ = pair
+            if group is not None and self._has_consumed(group, topic):
+                self.states[pair].is_served = True
+            elif group is not None:
+                of_groups.setdefault(group, []).append(pair)
         active = {group for group, _ in subscribed.active}
         wanted = sorted(of_groups, key=lambda group: (group in active, group))[:GROUPS_ASKED_MAX]
 

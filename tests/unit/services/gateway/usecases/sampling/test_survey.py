@@ -101,6 +101,10 @@ class Connected:
     def __init__(self):
         self.topics = {}
         self.asked = []
+        self.consumed = set()
+
+    def has_consumed(self, group, topic):
+        return (group, topic) in self.consumed
 
     async def __call__(self, group):
         self.asked.append(group)
@@ -119,7 +123,10 @@ def connected():
 
 @pytest.fixture
 def look(engine, brokers, metrics, connected, clock):
-    return SampleSurvey(Backlog(engine), TopicKind(engine), brokers, metrics, connected=connected, clock=clock)
+    backlog, topics = Backlog(engine), TopicKind(engine)
+    return SampleSurvey(
+        *(backlog, topics, brokers, metrics), connected=connected, has_consumed=connected.has_consumed, clock=clock
+    )
 
 
 @pytest.fixture
@@ -217,6 +224,17 @@ async def test_clients_connected_recently_may_have_consumed(broker, connected, s
     connected.topics["G"] = {"T"}
     broker.committed["T@G"] = {0: 9_000}
     assert await served(subscribed) == {"T": True}
+
+
+async def test_a_group_that_consumed_through_this_gateway_and_left_was_served(broker, connected, served):
+    await served()
+    connected.consumed = {("G", "T")}
+    broker.committed["T@G"] = {0: 5_000}
+    assert await served() == {"T": True}
+    assert connected.asked == []
+    connected.consumed = {("G", "OTHER"), ("OTHER", "T")}
+    broker.committed["T@G"] = {0: 9_000}
+    assert await served() == {"T": False}
 
 
 async def test_the_number_of_groups_whose_connections_are_requested_is_limited(broker, connected, served, monkeypatch):
