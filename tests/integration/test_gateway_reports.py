@@ -282,6 +282,7 @@ async def test_rights(http):
             "invalid-field",
             "1970 to 9998",
         ),
+        ("/v1/reports/lag_report/history?topic=T", 400, "invalid-field", "group: is needed: a history"),
         (f"{THROUGHPUT}?unit=day&time_zone=../../etc/passwd", 400, "invalid-field", "is not the name of a time zone"),
         (f"{THROUGHPUT}?from=yesterday", 400, "invalid-field", "from"),
         (f"{THROUGHPUT}?from=2026-11-21T12:00:00Z&to=2026-11-21T12:00:00Z", 400, "invalid-field", "is not before `to`"),

@@ -463,6 +463,7 @@ def test_the_url_of_the_group_decides_what_the_broker_asks_about(http: httpx.Cli
         url = f"http://127.0.0.1:{server.server_port}/check"
         refused = http.put(path, json={"check_url": url})
         assert (refused.status_code, refused.json()["field"]) == (400, "/check_secret")
+        assert refused.json()["detail"] == "/check_secret: is required for a new check_url"
         made = http.put(path, json={"check_url": url, "check_secret": SECRET})
         assert (made.status_code, made.json()["check_url"], made.json()["has_secret"]) == (201, url, True)
         assert SECRET not in made.text

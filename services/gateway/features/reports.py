@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
+from gantry.model.errors import NO_VALUE
 from gantry.model.names import RETRY_TOPIC_LENGTH_MAX, check_group, check_topic
 from services.gateway.asgi.answer import Answer, Headers, json_answer
 from services.gateway.asgi.call import Call
@@ -150,9 +151,8 @@ def _row_routes(rows: ReportRows, history: LagHistory) -> list[Operation]:
         wanted = _wanted_rows(call.query)
         group, topic = wanted["group"], wanted["topic"]
         if group is None or topic is None:
-            raise invalid(
-                "group" if group is None else "topic", None, "is needed: a history is of one group on one topic"
-            )
+            missing = "group" if group is None else "topic"
+            raise invalid(missing, NO_VALUE, "is needed: a history is of one group on one topic")
         start_ms, end_ms = _stretch(call.query)
         return json_answer(history_view(await history.read(group, topic, start_ms=start_ms, end_ms=end_ms)))
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 import httpx
 import msgspec
 
+from gantry.model.errors import NO_VALUE
 from gantry.model.names import check_group
 from gantry.runtime.clock import Clock
 from gantry.runtime.rng import Rng
@@ -81,7 +82,7 @@ class ProducerGroups:
                 return None, False
             secret = wanted.check_secret or (None if before is None else before.check_secret)
             if secret is None:
-                raise invalid("/check_secret", None, "is required for a new check_url")
+                raise invalid("/check_secret", NO_VALUE, "is required for a new check_url")
             if before is None and await repository.count() >= GROUPS_MAX:
                 raise ProblemError(CONFLICT, f"group: there are {GROUPS_MAX} producer groups with a URL, the limit")
             return await repository.put(before, name, wanted.check_url, secret, actor), before is None
