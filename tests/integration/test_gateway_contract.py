@@ -52,7 +52,8 @@ def test_the_contract_is_compressed_and_not_sent_again(stranger: httpx.Client) -
     assert zipped.headers["Content-Encoding"] == "gzip"
     assert int(zipped.headers["Content-Length"]) < int(plain.headers["Content-Length"]) / 4
     assert zipped.json() == plain.json()
-    assert plain.headers["Vary"].lower() == zipped.headers["Vary"].lower() == "accept-encoding"
+    for answer in (plain, zipped):  # Beside the origin, for pages of other sites.
+        assert "accept-encoding" in answer.headers["Vary"].lower().split(", ")
     again = stranger.get("/openapi.json", headers={"If-None-Match": f'"0", W/{plain.headers["ETag"]}'})
     assert (again.status_code, again.content, again.headers["ETag"]) == (304, b"", plain.headers["ETag"])
     assert stranger.get("/openapi.json", headers={"If-None-Match": "?"}).status_code == 400
