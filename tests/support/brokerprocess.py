@@ -108,12 +108,14 @@ class Peer:
             bodies += [message.body for message in iter_records(answer.body_bytes)]
             offset = int(answer.ext_fields["nextBeginOffset"])
 
-    async def make_topic(self, topic: str = "T", queues: int = 4, perm: int = 6) -> None:
+    async def make_topic(self, topic: str = "T", queues: int = 4, perm: int = 6, *, attributes: str = "") -> None:
         """Create or change a topic as a tool would."""
         ext = {
             "topic": topic, "defaultTopic": "TBW102", "readQueueNums": str(queues), "writeQueueNums": str(queues),
             "perm": str(perm), "topicFilterType": "SINGLE_TAG", "order": "false",
         }  # fmt: skip
+        if attributes:
+            ext["attributes"] = attributes
         answer = await self.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, ext=ext)
         assert answer.code == ResponseCode.SUCCESS, answer.remark
 

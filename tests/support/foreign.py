@@ -1,9 +1,9 @@
 """Foreign peers, fetched by their own package managers into .cache and used unmodified.
 
 Java: Apache RocketMQ 5.3.3's broker, name server, client and mqadmin, the mqadmin of 4.9.8, and Alibaba Cloud's
-ons-client 1.8.8 (Maven Central). Node: ali-ons (npm).
+ons-client 1.8.8 (Maven Central). Node: ali-ons (npm). Go: Apache RocketMQ's rocketmq-client-go.
 
-Tests that need java, mvn, node or npm are skipped on a machine without these programs. The closing report of the test
+Tests that need java, mvn, node, npm or go are skipped on a machine without these programs. The closing report of the test
 run repeats the reason.
 """
 
@@ -16,7 +16,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,38 @@ def node_peer() -> Path:
     return folder
 
 
+def go_client(*arguments: str, typed: str = "", timeout_s: float = 120) -> list[dict[str, Any]]:
+    """Run one scenario of the Go program and return the JSON objects it printed."""
+    return json_lines(_run([str(_go_program()), *arguments], timeout_s=timeout_s, typed=typed))
+
+
+@contextlib.contextmanager
+def go_running(log: Path, *arguments: str) -> Iterator[Callable[[], None]]:
+    """Run one scenario of the Go program, which prints into a file. Yields a function that ends its input, and waits."""
+    with _running_program([str(_go_program()), *arguments], log) as end:
+        yield end
+
+
+def _go_program() -> Path:
+    """Return the program of the Go client, built at first use; skips if go or the client's module is missing."""
+    if shutil.which("go") is None:
+        pytest.skip("go is missing: Apache RocketMQ's Go client was not tried")
+    folder, sources = CACHE / "go", FOREIGN / "go"
+    program = folder / "peer"
+    with _lock(folder):
+        newest = max(file.stat().st_mtime for file in sources.iterdir())
+        if not program.exists() or program.stat().st_mtime < newest:
+            fetch = ["go", "mod", "download"]
+            done = subprocess.run(
+                fetch, cwd=sources, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False
+            )
+            if done.returncode != 0:
+                reason = " ".join(done.stderr.split())[-300:]
+                pytest.skip(f"the module of Apache RocketMQ's Go client can't be fetched, it was not tried: {reason}")
+            _run(["go", "build", "-o", str(program), "."], cwd=sources, timeout_s=FETCH_TIMEOUT_S)
+    return program
+
+
 @contextlib.contextmanager
 def _lock(folder: Path) -> Iterator[None]:
     """Make the folder, and fill it under a lock against the other processes of the test run."""
@@ -83,16 +115,42 @@ def java_client(*arguments: str, timeout_s: float = 120) -> list[dict[str, Any]]
 @contextlib.contextmanager
 def java_push_consumer(namesrv: str, topic: str, group: str, log: Path) -> Iterator[None]:
     """Run a push consumer of RocketmqPeer.java, which prints the messages that it gets into a file."""
+    with _running_client(log, "consume", namesrv, topic, group):
+        yield
+
+
+@contextlib.contextmanager
+def _running_client(log: Path, *arguments: str) -> Iterator[Callable[[], None]]:
     classpath, classes = java_classpath(), CACHE / "java" / "classes"
     _compile("RocketmqPeer", classpath, classes)
-    command = [*JAVA, "-cp", f"{classes}:{classpath}", "RocketmqPeer", "consume", namesrv, topic, group]
+    with _running_program([*JAVA, "-cp", f"{classes}:{classpath}", "RocketmqPeer", *arguments], log) as end:
+        yield end
+
+
+@contextlib.contextmanager
+def _running_program(command: Sequence[str], log: Path) -> Iterator[Callable[[], None]]:
+    """Run a program that prints into a file. Yields a function that ends its input, and waits for its end."""
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=os.environ | _java_home())
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=os.environ | _java_home(),
+        )
+    assert process.stdin is not None
+
+    def end() -> None:
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(120) == 0, log.read_text(errors="replace")[-4000:]
+
     try:
-        yield
+        yield end
     finally:
         process.kill()
         process.wait(60)
+        process.stdin.close()
 
 
 def java_features(*arguments: str, timeout_s: float = 180) -> list[dict[str, Any]]:
@@ -247,11 +305,17 @@ def _java_home() -> dict[str, str]:
 
 
 def _run(
-    command: list[str], *, cwd: Path | None = None, timeout_s: float, environment: dict[str, str] | None = None
+    command: list[str],
+    *,
+    cwd: Path | None = None,
+    timeout_s: float,
+    environment: dict[str, str] | None = None,
+    typed: str = "",
 ) -> str:
     done = subprocess.run(
         command,
         cwd=cwd,
+        input=typed,
         capture_output=True,
         text=True,
         timeout=timeout_s,
