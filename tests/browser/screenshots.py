@@ -30,6 +30,7 @@ PAGES = {
     "group-offsets": "/groups/billing?tab=offsets",
     "group-settings": "/groups/billing?tab=settings",
     "dead-letters": "/dead-letters?group=billing",
+    "scheduled": "/scheduled?topic=orders",
     "reports": "/reports",
     "report": "/reports/lag_report",
     "report-runs": "/reports/lag_report?tab=runs",
@@ -71,6 +72,14 @@ def fill(client: httpx.Client) -> None:
         client.put(f"/v1/topics/{topic}", json=settings).raise_for_status()
     for number in range(40):
         body = {"body": f'{{"order": {number}}}', "keys": [f"order-{number}"], "tag": "eu"}
+        client.post("/v1/topics/orders/messages", json=body).raise_for_status()
+    for minutes in (5, 90, 3_000):
+        body = {
+            "body": f'{{"reminder": {minutes}}}',
+            "keys": [f"reminder-{minutes}"],
+            "tag": "eu",
+            "delay": f"{minutes}m",
+        }
         client.post("/v1/topics/orders/messages", json=body).raise_for_status()
     for group, settings in {"billing": {"retry_max_times": 3}, "search-index": {"consume": False}}.items():
         client.put(f"/v1/groups/{group}", json=settings).raise_for_status()

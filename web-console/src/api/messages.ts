@@ -1,3 +1,4 @@
+import { queryOptions } from "@tanstack/react-query";
 import { asApiError } from "./api-error";
 import { makeKeys } from "./keys";
 import { request } from "./request";
@@ -46,9 +47,13 @@ export async function getMessage(id: string, topic: string, signal: AbortSignal)
   return (await request("get", "/v1/messages/{id}", { path: { id }, query: { topic }, signal })).data;
 }
 
-export async function getLife(id: string, topic: string, signal: AbortSignal): Promise<Schema<"MessageLife">> {
-  return (await request("get", "/v1/messages/{id}/trace", { path: { id }, query: { topic }, signal })).data;
-}
+/** The life of a message: by its stored id, or by its message id if the topic is given. */
+export const lifeQuery = (id: string, topic: string) =>
+  queryOptions({
+    queryKey: messageKeys.part(`${topic} ${id}`, "life"),
+    queryFn: async ({ signal }): Promise<Schema<"MessageLife">> =>
+      (await request("get", "/v1/messages/{id}/trace", { path: { id }, query: { topic }, signal })).data,
+  });
 
 /** A ticket for one connection of a WebSocket. */
 export async function getTicket(): Promise<string> {

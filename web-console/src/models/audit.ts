@@ -1,5 +1,6 @@
 /** Entries of the audit trail, as the console shows them. */
 import type { Schema } from "@/api/types";
+import { given } from "./filters";
 import { toInstant } from "./times";
 
 export type AuditEntry = Schema<"AuditEntry">;
@@ -31,8 +32,14 @@ export const KINDS = [
 /** Returns the query of a filter. A name counts only with a kind; times are of the reader's zone until here. */
 export function toQuery(filter: AuditFilter): Record<string, string> {
   const { kind, name, actor, action, from, to } = filter;
-  const all = { kind, name: kind === "" ? "" : name, actor, action, from: toInstant(from), to: toInstant(to) };
-  return Object.fromEntries(Object.entries(all).filter(([, value]) => value !== ""));
+  return given({
+    kind,
+    name: kind === "" ? "" : name,
+    actor,
+    action,
+    from: toInstant(from),
+    to: toInstant(to),
+  });
 }
 
 export interface Change {

@@ -1,6 +1,7 @@
 /** Dead letters and their redrives, as the console shows them. */
 import type { Schema } from "@/api/types";
 import { gantryCommand } from "./commands";
+import { given, optionsOf } from "./filters";
 import { toInstant } from "./times";
 
 export type Letter = Schema<"DeadLetter">;
@@ -20,8 +21,7 @@ export const ANY_LETTER: LetterFilter = { topic: "", tag: "", from: "", to: "" }
 
 /** Returns the query of a filter. Times are of the reader's zone until here. */
 export function letterQuery({ topic, tag, from, to }: LetterFilter): Record<string, string> {
-  const all = { topic, tag, from: toInstant(from), to: toInstant(to) };
-  return Object.fromEntries(Object.entries(all).filter(([, value]) => value !== ""));
+  return given({ topic, tag, from: toInstant(from), to: toInstant(to) });
 }
 
 /** The letters that a redrive sends again: one by its id, or all that match a query. */
@@ -55,9 +55,4 @@ export function redriveCommand(group: string, { selection, toOrigin, ratePerS }:
     ...(toOrigin ? ["--origin"] : []),
     ...(ratePerS === RATE_DEFAULT ? [] : ["--rate", String(ratePerS)]),
   );
-}
-
-/** Returns a query as options of a command. */
-export function optionsOf(query: Record<string, string>): string[] {
-  return Object.entries(query).flatMap(([name, value]) => [`--${name}`, value]);
 }

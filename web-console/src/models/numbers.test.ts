@@ -8,6 +8,7 @@ import {
   formatRate,
   formatShare,
   formatTime,
+  secondsUntil,
 } from "./numbers";
 
 test("numbers of 64 bits keep every digit", () => {
@@ -56,4 +57,10 @@ test("sizes and rates are short", () => {
   expect(["1023", 1536, 1024 ** 4].map((bytes) => formatBytes(bytes, "en"))).toEqual(["1,023 B", "1.5 KiB", "1 TiB"]);
   expect([0.126, 12.34, 1234.5].map((rate) => formatRate(rate, "en"))).toEqual(["0.13", "12.3", "1,235"]);
   expect(ageSeconds("2026-01-01T00:00:10Z", Date.parse("2026-01-01T00:00:05Z"))).toBe(0);
+});
+
+test("the distance of a time has a sign, and none of an unknown time is known", () => {
+  const now = Date.parse("2026-01-01T00:00:05Z");
+  const times = ["2026-01-01T00:00:10Z", "2026-01-01T00:00:00Z", null, "never"];
+  expect(times.map((time) => secondsUntil(time, now))).toEqual([5, -5, null, null]);
 });

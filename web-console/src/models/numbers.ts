@@ -78,6 +78,13 @@ export function ageSeconds(time: string | number | null | undefined, nowMs: numb
   return Number.isNaN(at) ? null : Math.max(0, (nowMs - at) / 1000);
 }
 
+/** Returns how far ahead a time is, in seconds; negative once it is past. */
+export function secondsUntil(time: string | number | null | undefined, nowMs: number): number | null {
+  if (time === null || time === undefined) return null;
+  const at = new Date(time).getTime();
+  return Number.isNaN(at) ? null : (at - nowMs) / 1000;
+}
+
 /** Returns b − a for two 64-bit numbers; null if one of them is unknown. */
 export function difference(a: string | null | undefined, b: string | null | undefined): bigint | null {
   const [first, second] = [integerOf(a ?? ""), integerOf(b ?? "")];

@@ -3,3 +3,10 @@ export function toInstant(local: string): string {
   const date = new Date(local);
   return local === "" || Number.isNaN(date.getTime()) ? "" : date.toISOString();
 }
+
+/** Returns a time as an input field writes it, in the reader's time zone; empty if it is none. */
+export function localTime(iso: string): string {
+  const time = new Date(iso);
+  if (iso === "" || Number.isNaN(time.getTime())) return "";
+  return new Date(time.getTime() - time.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+}

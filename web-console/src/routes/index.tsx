@@ -31,6 +31,7 @@ const pages = [
   page("/jobs", "JobsPage", () => import("@/features/jobs/jobs-page")),
   page("/reports", "ReportsPage", () => import("@/features/reports/reports-page")),
   page("/reports/$job", "ReportPage", () => import("@/features/reports/report-page")),
+  page("/scheduled", "ScheduledPage", () => import("@/features/scheduled/scheduled-page")),
   page("/messages", "MessagesPage", () => import("@/features/messages/messages-page")),
   page("/topics", "TopicsPage", () => import("@/features/topics/topics-page")),
   page("/topics/$topic", "TopicPage", () => import("@/features/topics/topic-page")),

@@ -1,6 +1,7 @@
 import { Button, Group, List, Modal, Stack, Text, TextInput } from "@mantine/core";
 import { createContext, use, useCallback, useState, type ReactNode } from "react";
 import { useTranslation } from "react-i18next";
+import { CopyAs, type Copyable } from "./copy-as";
 
 export interface Confirmation {
   title: string;
@@ -9,6 +10,8 @@ export interface Confirmation {
   /** Label of the button: the verb of the action. */
   action: string;
   isDangerous?: boolean;
+  /** The same action as commands. */
+  copy?: Copyable;
   /** A name that has to be typed; for what can't be undone. */
   typed?: string;
 }
@@ -84,18 +87,21 @@ function Dialog({ confirmation, answer }: { confirmation: Confirmation; answer: 
               }}
             />
           )}
-          <Group justify="flex-end">
-            <Button
-              variant="default"
-              onClick={() => {
-                answer(false);
-              }}
-            >
-              {t("cancel")}
-            </Button>
-            <Button type="submit" color={confirmation.isDangerous ? "red" : "teal"} disabled={!isReady}>
-              {confirmation.action}
-            </Button>
+          <Group justify={confirmation.copy === undefined ? "flex-end" : "space-between"}>
+            {confirmation.copy !== undefined && <CopyAs {...confirmation.copy} />}
+            <Group>
+              <Button
+                variant="default"
+                onClick={() => {
+                  answer(false);
+                }}
+              >
+                {t("cancel")}
+              </Button>
+              <Button type="submit" color={confirmation.isDangerous ? "red" : "teal"} disabled={!isReady}>
+                {confirmation.action}
+              </Button>
+            </Group>
           </Group>
         </Stack>
       </form>

@@ -7,8 +7,14 @@ import { curlCommand, type Call } from "@/models/commands";
 
 const ICON_PX = 16;
 
+/** An action that can be copied: its call, and the gantry command where there is one. */
+export interface Copyable {
+  call: Call;
+  gantry?: string;
+}
+
 /** Copies an action as a curl command, and as a gantry command where there is one. `label` tells two on a page apart. */
-export function CopyAs({ call, gantry, label }: { call: Call; gantry?: string; label?: string }) {
+export function CopyAs({ call, gantry, label }: Copyable & { label?: string }) {
   const { t } = useTranslation();
   const clipboard = useClipboard();
   const copy = (text: string) => {
@@ -18,7 +24,14 @@ export function CopyAs({ call, gantry, label }: { call: Call; gantry?: string; l
   return (
     <Menu position="bottom-end">
       <Menu.Target>
-        <Button variant="subtle" size="xs" color="gray" leftSection={<IconCopy size={ICON_PX} />}>
+        <Button
+          className={label === undefined ? "copy-as" : undefined}
+          aria-label={label ?? t("copy.title")}
+          variant="subtle"
+          size="xs"
+          color="gray"
+          leftSection={<IconCopy size={ICON_PX} />}
+        >
           {label ?? t("copy.title")}
         </Button>
       </Menu.Target>

@@ -1,4 +1,5 @@
 import {
+  IconClock,
   IconGauge,
   IconHistory,
   IconListCheck,
@@ -36,6 +37,7 @@ const PAGES: NavItem[] = [
     icon: IconMailX,
     needs: ["GET /v1/groups/{group}/dead-letters"],
   },
+  { to: "/scheduled", feature: "scheduled", icon: IconClock, needs: ["GET /v1/topics/{topic}/scheduled"] },
   { to: "/brokers", feature: "brokers", icon: IconServer, needs: ["GET /v1/cluster"] },
   { to: "/reports", feature: "reports", icon: IconReportAnalytics, needs: ["GET /v1/reports"] },
   { to: "/jobs", feature: "jobs", icon: IconListCheck, needs: ["GET /v1/jobs"] },

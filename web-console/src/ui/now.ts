@@ -7,6 +7,8 @@ const listeners = new Set<() => void>();
 
 function subscribe(listener: () => void): () => void {
   listeners.add(listener);
+  // Nobody renewed the time while nobody listened.
+  if (timer === undefined) nowMs = Date.now();
   timer ??= setInterval(() => {
     nowMs = Date.now();
     listeners.forEach((each) => {

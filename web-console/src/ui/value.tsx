@@ -2,7 +2,7 @@ import { Text, Tooltip } from "@mantine/core";
 import type { ReactNode } from "react";
 import { useTranslation } from "react-i18next";
 import { visiblePieces } from "@/models/bodies";
-import { ageSeconds, formatDuration } from "@/models/numbers";
+import { ageSeconds, formatDuration, secondsUntil } from "@/models/numbers";
 import { useFormat } from "./format";
 import { useNow } from "./now";
 
@@ -35,6 +35,34 @@ export function Ago({ time }: { time: string | number | null | undefined }) {
     <Tooltip label={format.time(time)}>
       <time dateTime={new Date(time ?? 0).toISOString()}>{t("ago", { age })}</time>
     </Tooltip>
+  );
+}
+
+/** How far ahead a time is, or how long ago it was; its tooltip has the time itself. */
+export function When({ time }: { time: string | number | null | undefined }) {
+  const { t } = useTranslation();
+  const format = useFormat();
+  const left = secondsUntil(time, useNow());
+  if (left === null) return <Value>{null}</Value>;
+  const age = formatDuration(Math.abs(left) < 1 ? 0 : Math.abs(left));
+  return (
+    <Tooltip label={format.time(time)}>
+      <time dateTime={new Date(time ?? 0).toISOString()}>{left > 0 ? t("in", { age }) : t("ago", { age })}</time>
+    </Tooltip>
+  );
+}
+
+/** A time with its distance from now, which stays in one line: 28 Nov 2026, 15:45:00 in 9 min. */
+export function TimeAndDistance({ time }: { time: string | null }) {
+  const format = useFormat();
+  if (time === null) return <Value>{null}</Value>;
+  return (
+    <>
+      {format.time(time)}{" "}
+      <Text span inherit c="dimmed" style={{ whiteSpace: "nowrap" }}>
+        <When time={time} />
+      </Text>
+    </>
   );
 }
 

@@ -6,6 +6,7 @@ import { useTranslation } from "react-i18next";
 import { fillPath } from "@/api/request";
 import { changedFields, toQuery, type AuditEntry } from "@/models/audit";
 import { gantryCommand } from "@/models/commands";
+import { optionsOf } from "@/models/filters";
 import { CopyAs } from "@/ui/copy-as";
 import { DataTable, type Column } from "@/ui/data-table";
 import { PageFrame, QueryState } from "@/ui/page-frame";
@@ -30,7 +31,7 @@ export function AuditPage() {
   const query = useInfiniteQuery(auditQuery(JSON.parse(settled) as Record<string, string>));
   const entries = query.data?.pages.flatMap((page) => page.items) ?? [];
   const open = entries.find((each) => each.id === entry);
-  const words = Object.entries(wanted).flatMap(([name, value]) => [`--${name}`, value]);
+  const words = optionsOf(wanted);
   return (
     <PageFrame
       title={t("title")}

@@ -1,6 +1,7 @@
 import { Stack, Table, Text } from "@mantine/core";
 import { useTranslation } from "react-i18next";
 import { changesOf, type AuditEntry } from "@/models/audit";
+import { Facts, type Fact } from "@/ui/facts";
 import { useFormat } from "@/ui/format";
 import { Name } from "@/ui/value";
 
@@ -9,7 +10,7 @@ export function EntryDetails({ entry }: { entry: AuditEntry }) {
   const { t } = useTranslation("audit");
   const format = useFormat();
   const changes = changesOf(entry);
-  const facts: [string, React.ReactNode][] = [
+  const facts: Fact[] = [
     [t("actor"), <Name key="actor">{entry.actor}</Name>],
     [t("at"), format.time(entry.at)],
     [t("kind"), t(`kinds.${entry.kind}`, { defaultValue: entry.kind })],
@@ -18,14 +19,7 @@ export function EntryDetails({ entry }: { entry: AuditEntry }) {
   ];
   return (
     <Stack gap="md">
-      <dl className="facts">
-        {facts.map(([label, value]) => (
-          <div key={label}>
-            <dt>{label}</dt>
-            <dd>{value}</dd>
-          </div>
-        ))}
-      </dl>
+      <Facts facts={facts} />
       {changes.length === 0 ? (
         <Text size="sm">{t("noFields")}</Text>
       ) : (

@@ -5,6 +5,7 @@ import { useTranslation } from "react-i18next";
 import { gantryCommand } from "@/models/commands";
 import type { BrokerSummary, ClusterSummary } from "@/models/cluster";
 import { CopyAs } from "@/ui/copy-as";
+import { Facts, type Fact } from "@/ui/facts";
 import { useFormat } from "@/ui/format";
 import { PageFrame, QueryState } from "@/ui/page-frame";
 import { useOperations } from "@/ui/session";
@@ -93,7 +94,7 @@ function Part({ broker }: { broker: BrokerSummary }) {
       {text}
     </Value>
   );
-  const facts: [string, React.ReactNode][] = [
+  const facts: Fact[] = [
     [t("address"), <Name key="address">{broker.address}</Name>],
     [t("version"), value("version", broker.version)],
     [t("booted"), <Ago key="booted" time={broker.bootedAt} />],
@@ -119,14 +120,7 @@ function Part({ broker }: { broker: BrokerSummary }) {
             <Name>{broker.detail ?? broker.reason ?? ""}</Name>
           </Alert>
         )}
-        <dl className="facts">
-          {facts.map(([label, shown]) => (
-            <div key={label}>
-              <dt>{label}</dt>
-              <dd>{shown}</dd>
-            </div>
-          ))}
-        </dl>
+        <Facts facts={facts} />
       </Stack>
     </section>
   );

@@ -1,9 +1,9 @@
-import { Stack, Table, Title } from "@mantine/core";
+import { Stack } from "@mantine/core";
 import { Link } from "@tanstack/react-router";
-import type { ReactNode } from "react";
 import { useTranslation } from "react-i18next";
 import type { Letter } from "@/models/dead-letters";
 import { BodyViewer } from "@/ui/body-viewer";
+import { Facts, Properties, type Fact } from "@/ui/facts";
 import { useFormat } from "@/ui/format";
 import { Ago, Name, Value } from "@/ui/value";
 
@@ -12,7 +12,7 @@ export function LetterDetails({ letter, isRedriveKnown }: { letter: Letter; isRe
   const { t } = useTranslation("dead-letters");
   const format = useFormat();
   const { origin } = letter;
-  const facts: [string, ReactNode][] = [
+  const facts: Fact[] = [
     [
       t("origin"),
       <Value key="origin">
@@ -41,37 +41,11 @@ export function LetterDetails({ letter, isRedriveKnown }: { letter: Letter; isRe
     [t("keys"), <Name key="keys">{letter.keys.join(", ") || "–"}</Name>],
     [t("tag"), <Name key="tag">{letter.tag ?? "–"}</Name>],
   ];
-  const properties = Object.entries(letter.properties);
   return (
     <Stack gap="md">
-      <dl className="facts">
-        {facts.map(([label, value]) => (
-          <div key={label}>
-            <dt>{label}</dt>
-            <dd>{value}</dd>
-          </div>
-        ))}
-      </dl>
+      <Facts facts={facts} />
       <BodyViewer body={letter.body} encoding={letter.encoding} />
-      {properties.length > 0 && (
-        <>
-          <Title order={3}>{t("properties")}</Title>
-          <Table aria-label={t("properties")} layout="fixed">
-            <Table.Tbody>
-              {properties.map(([name, value]) => (
-                <Table.Tr key={name}>
-                  <Table.Th scope="row" w="34%" fw={400} style={{ overflowWrap: "anywhere" }}>
-                    <Name>{name}</Name>
-                  </Table.Th>
-                  <Table.Td style={{ overflowWrap: "anywhere" }}>
-                    <Name>{String(value)}</Name>
-                  </Table.Td>
-                </Table.Tr>
-              ))}
-            </Table.Tbody>
-          </Table>
-        </>
-      )}
+      <Properties title={t("properties")} properties={letter.properties} />
     </Stack>
   );
 }

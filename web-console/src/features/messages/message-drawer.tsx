@@ -1,23 +1,20 @@
-import { Badge, Button, Drawer, Group, Stack, Table, Text, Timeline, Title } from "@mantine/core";
+import { Button, Drawer, Group, Stack, Table, Title } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { useMutation, useQuery } from "@tanstack/react-query";
-import { Link } from "@tanstack/react-router";
 import { useTranslation } from "react-i18next";
 import type { Message } from "@/api/messages";
 import { sendMessage, type NewMessage } from "@/api/topics";
-import type { Schema } from "@/api/types";
 import { gantryCommand } from "@/models/commands";
 import { BodyViewer } from "@/ui/body-viewer";
 import { useConfirm } from "@/ui/confirm";
 import { CopyAs } from "@/ui/copy-as";
 import { useFormat } from "@/ui/format";
+import { MessageLife } from "@/ui/message-life";
 import { QueryState } from "@/ui/page-frame";
 import { useOperations, useRole } from "@/ui/session";
-import { Ago, Name, Value } from "@/ui/value";
+import { Name } from "@/ui/value";
 import { saveMessages } from "./export";
-import { lifeQuery, messageQuery } from "./queries";
-
-const STATE_COLORS: Record<string, string> = { consumed: "green", dead: "red", retrying: "orange", unknown: "gray" };
+import { messageQuery } from "./queries";
 
 /** One message beside the list: body, properties, and its life. */
 export function MessageDrawer({ id, topic, onClose }: { id: string; topic: string; onClose: () => void }) {
@@ -85,7 +82,7 @@ function Details({ message }: { message: Message }) {
           />
         </>
       )}
-      {has(["GET /v1/messages/{id}/trace"]) && <Life message={message} />}
+      {has(["GET /v1/messages/{id}/trace"]) && <MessageLife id={message.stored_id} topic={message.topic} />}
     </Stack>
   );
 }
@@ -104,91 +101,6 @@ function Facts({ label, rows }: { label: string; rows: [string, React.ReactNode]
         ))}
       </Table.Tbody>
     </Table>
-  );
-}
-
-/** What happened to the message, and what each group made of it. */
-function Life({ message }: { message: Message }) {
-  const { t } = useTranslation("messages");
-  const query = useQuery(lifeQuery(message.stored_id, message.topic));
-  return (
-    <Stack gap="sm" component="section" aria-label={t("life.title")}>
-      <Group justify="space-between">
-        <Title order={3}>{t("life.title")}</Title>
-        <CopyAs
-          call={{ method: "GET", path: "/v1/messages/{id}/trace", values: { id: message.stored_id } }}
-          gantry={gantryCommand("message", "trace", message.stored_id, "--topic", message.topic)}
-        />
-      </Group>
-      <QueryState query={query}>
-        {(life) => (
-          <Stack gap="sm">
-            <Events events={life.events} />
-            <Stack gap={4} component="ul" m={0} p={0} style={{ listStyle: "none" }}>
-              {life.groups.map((group) => (
-                <Text key={group.group} component="li" size="sm" style={{ overflowWrap: "anywhere" }}>
-                  <Badge color={STATE_COLORS[group.state] ?? "blue"} variant="light" tt="none" radius="sm">
-                    {t(`life.state.${group.state}`)}
-                  </Badge>{" "}
-                  <Link to="/groups/$group" params={{ group: group.group }} className="row-link">
-                    <Name>{group.group}</Name>
-                  </Link>{" "}
-                  <Text span inherit c="dimmed">
-                    {group.why}
-                  </Text>
-                </Text>
-              ))}
-            </Stack>
-            {life.missing.map((reason) => (
-              <Text key={reason} size="sm" c="dimmed" fs="italic" style={{ overflowWrap: "anywhere" }}>
-                {t("life.missing")} {reason}
-              </Text>
-            ))}
-          </Stack>
-        )}
-      </QueryState>
-    </Stack>
-  );
-}
-
-function Events({ events }: { events: Schema<"LifeEvent">[] }) {
-  const { t } = useTranslation("messages");
-  const format = useFormat();
-  return (
-    <Timeline bulletSize={12} lineWidth={2} active={events.length - 1}>
-      {events.map((event, at) => (
-        <Timeline.Item
-          key={at}
-          title={
-            <Text span size="sm" fw={600}>
-              {t(`life.kind.${event.kind}`)}
-            </Text>
-          }
-        >
-          <Text size="xs" c="dimmed" style={{ overflowWrap: "anywhere" }}>
-            {format.time(event.at)} · <Ago time={event.at} />
-            {event.group !== null && (
-              <>
-                {" · "}
-                <Name>{event.group}</Name>
-              </>
-            )}
-            {event.client !== null && (
-              <>
-                {" · "}
-                <Name>{event.client}</Name>
-              </>
-            )}
-            {event.attempt !== null && ` · ${t("life.attempt", { number: event.attempt })}`}
-          </Text>
-          {event.detail !== "" && (
-            <Text size="xs" style={{ overflowWrap: "anywhere" }}>
-              <Value>{event.detail}</Value>
-            </Text>
-          )}
-        </Timeline.Item>
-      ))}
-    </Timeline>
   );
 }
 

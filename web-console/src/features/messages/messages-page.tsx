@@ -4,6 +4,7 @@ import { useCallback, useState } from "react";
 import { useTranslation } from "react-i18next";
 import type { Message } from "@/api/messages";
 import { gantryCommand } from "@/models/commands";
+import { localTime } from "@/models/times";
 import { CopyAs } from "@/ui/copy-as";
 import { useFormat } from "@/ui/format";
 import { Empty, PageFrame, QueryState } from "@/ui/page-frame";
@@ -152,13 +153,6 @@ function SearchForm({ search, onSearch }: { search: Search; onSearch: (search: S
       </Group>
     </form>
   );
-}
-
-/** Returns a time as an input field writes it, in the reader's time zone; empty if it is none. */
-function localTime(iso: string): string {
-  const time = new Date(iso);
-  if (iso === "" || Number.isNaN(time.getTime())) return "";
-  return new Date(time.getTime() - time.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
 }
 
 function Found({ search, onOpen }: { search: Search; onOpen: (message: Message) => void }) {

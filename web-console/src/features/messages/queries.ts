@@ -1,7 +1,6 @@
 import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
 import {
   findByKey,
-  getLife,
   getMessage,
   messageKeys,
   placesAt,
@@ -49,10 +48,4 @@ export const messageQuery = (id: string, topic: string) =>
     queryKey: messageKeys.detail(`${topic} ${id}`),
     queryFn: ({ signal }) => getMessage(id, topic, signal),
     staleTime: Infinity,
-  });
-
-export const lifeQuery = (id: string, topic: string) =>
-  queryOptions({
-    queryKey: messageKeys.part(`${topic} ${id}`, "life"),
-    queryFn: ({ signal }) => getLife(id, topic, signal),
   });

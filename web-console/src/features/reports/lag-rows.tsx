@@ -6,6 +6,7 @@ import { gantryCommand } from "@/models/commands";
 import { worstFirst, type LagRow } from "@/models/lag";
 import { CopyAs } from "@/ui/copy-as";
 import { DataTable, type Column } from "@/ui/data-table";
+import { Facts, type Fact } from "@/ui/facts";
 import { useFormat } from "@/ui/format";
 import { Empty, QueryState } from "@/ui/page-frame";
 import { useUrlState } from "@/ui/url-state";
@@ -161,7 +162,7 @@ function LagDetails({ row, run }: { row: LagRow; run: string }) {
             low: format.duration(row.drain_eta_low_s),
             high: format.duration(row.drain_eta_high_s),
           });
-  const facts: [string, React.ReactNode][] = [
+  const facts: Fact[] = [
     [t("lag.messages"), <Value key="messages">{format.count(row.lag_messages)}</Value>],
     [t("lag.behind"), <Value key="behind">{format.duration(row.lag_seconds)}</Value>],
     [t("lag.since"), <Value key="since">{format.time(row.behind_since)}</Value>],
@@ -193,14 +194,7 @@ function LagDetails({ row, run }: { row: LagRow; run: string }) {
           </Text>
         </div>
       )}
-      <dl className="facts">
-        {facts.map(([label, value]) => (
-          <div key={label}>
-            <dt>{label}</dt>
-            <dd>{value}</dd>
-          </div>
-        ))}
-      </dl>
+      <Facts facts={facts} />
       <LagQueues row={row} run={run} />
       {row.evidence !== null && (
         <div>

@@ -1,8 +1,8 @@
-import { Alert, Button, Group, Tabs, Text } from "@mantine/core";
+import { Alert, Anchor, Button, Group, Tabs, Text } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { IconSend, IconTrash } from "@tabler/icons-react";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { useNavigate, useParams } from "@tanstack/react-router";
+import { Link, useNavigate, useParams } from "@tanstack/react-router";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { asApiError } from "@/api/api-error";
@@ -82,6 +82,7 @@ export function TopicPage() {
 
 function Facts({ topic }: { topic: Topic }) {
   const { t } = useTranslation("topics");
+  const has = useOperations();
   return (
     <Group gap="md">
       <AppliedState of={topic} />
@@ -92,6 +93,11 @@ function Facts({ topic }: { topic: Topic }) {
         <Text size="sm" c="dimmed">
           {t("updated")} <Ago time={topic.updated_at} />
         </Text>
+      )}
+      {has(["GET /v1/topics/{topic}/scheduled"]) && (
+        <Anchor component={Link} to="/scheduled" search={{ topic: topic.topic } as never} size="sm">
+          {t("scheduled")}
+        </Anchor>
       )}
       {topic.pending.length > 0 && (
         <Alert color="orange" variant="light" p="xs" w="100%">
@@ -167,6 +173,10 @@ function Delete({ name }: { name: string }) {
       action: t("delete.submit"),
       isDangerous: true,
       typed: name,
+      copy: {
+        call: { method: "DELETE", path: "/v1/topics/{topic}", values: { topic: name } },
+        gantry: gantryCommand("topic", "delete", name, "--yes"),
+      },
     });
     if (agreed) remove.mutate();
   };
