@@ -31,6 +31,7 @@ PAGES = {
     "group-settings": "/groups/billing?tab=settings",
     "dead-letters": "/dead-letters?group=billing",
     "scheduled": "/scheduled?topic=orders",
+    "transactions": "/transactions",
     "reports": "/reports",
     "report": "/reports/lag_report",
     "report-runs": "/reports/lag_report?tab=runs",
@@ -81,6 +82,11 @@ def fill(client: httpx.Client) -> None:
             "delay": f"{minutes}m",
         }
         client.post("/v1/topics/orders/messages", json=body).raise_for_status()
+    for decision in (None, None, "commit", "rollback"):
+        half = {"body": "{}", "group": "ORDERS_TX", "check_immunity": "1h" if decision else "1s"}
+        begun = client.post("/v1/topics/orders/transactions", json=half).raise_for_status().json()
+        if decision is not None:
+            client.post(f"/v1/transactions/{begun['transaction']}:{decision}").raise_for_status()
     for group, settings in {"billing": {"retry_max_times": 3}, "search-index": {"consume": False}}.items():
         client.put(f"/v1/groups/{group}", json=settings).raise_for_status()
     places = [{"topic": "orders", "broker": "broker-a", "queue_id": queue, "offset": "2"} for queue in range(2)]

@@ -32,6 +32,7 @@ const pages = [
   page("/reports", "ReportsPage", () => import("@/features/reports/reports-page")),
   page("/reports/$job", "ReportPage", () => import("@/features/reports/report-page")),
   page("/scheduled", "ScheduledPage", () => import("@/features/scheduled/scheduled-page")),
+  page("/transactions", "TransactionsPage", () => import("@/features/transactions/transactions-page")),
   page("/messages", "MessagesPage", () => import("@/features/messages/messages-page")),
   page("/topics", "TopicsPage", () => import("@/features/topics/topics-page")),
   page("/topics/$topic", "TopicPage", () => import("@/features/topics/topic-page")),

@@ -1,4 +1,5 @@
 import {
+  IconArrowsSplit2,
   IconClock,
   IconGauge,
   IconHistory,
@@ -38,6 +39,7 @@ const PAGES: NavItem[] = [
     needs: ["GET /v1/groups/{group}/dead-letters"],
   },
   { to: "/scheduled", feature: "scheduled", icon: IconClock, needs: ["GET /v1/topics/{topic}/scheduled"] },
+  { to: "/transactions", feature: "transactions", icon: IconArrowsSplit2, needs: ["GET /v1/transactions"] },
   { to: "/brokers", feature: "brokers", icon: IconServer, needs: ["GET /v1/cluster"] },
   { to: "/reports", feature: "reports", icon: IconReportAnalytics, needs: ["GET /v1/reports"] },
   { to: "/jobs", feature: "jobs", icon: IconListCheck, needs: ["GET /v1/jobs"] },

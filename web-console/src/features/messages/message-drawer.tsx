@@ -1,8 +1,9 @@
-import { Button, Drawer, Group, Stack, Table, Title } from "@mantine/core";
+import { Anchor, Button, Drawer, Group, Stack, Table, Title } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { useMutation, useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
 import { useTranslation } from "react-i18next";
-import type { Message } from "@/api/messages";
+import { lifeQuery, type Message } from "@/api/messages";
 import { sendMessage, type NewMessage } from "@/api/topics";
 import { gantryCommand } from "@/models/commands";
 import { BodyViewer } from "@/ui/body-viewer";
@@ -68,6 +69,7 @@ function Details({ message }: { message: Message }) {
         </Button>
         <Resend message={message} />
       </Group>
+      {has(["GET /v1/messages/{id}/trace", "GET /v1/transactions"]) && <TransactionLink message={message} />}
       <BodyViewer body={message.body} encoding={message.encoding} />
       <Facts label={t("facts")} rows={facts} />
       {Object.keys(message.properties).length > 0 && (
@@ -101,6 +103,18 @@ function Facts({ label, rows }: { label: string; rows: [string, React.ReactNode]
         ))}
       </Table.Tbody>
     </Table>
+  );
+}
+
+/** A link to the transaction of a message that was delivered by a decision; its life tells that. */
+function TransactionLink({ message }: { message: Message }) {
+  const { t } = useTranslation("messages");
+  const { data } = useQuery(lifeQuery(message.stored_id, message.topic));
+  if (!data?.events.some((event) => event.kind === "half")) return null;
+  return (
+    <Anchor component={Link} to="/transactions" search={{ transaction: data.message_id } as never} size="sm">
+      {t("transaction")}
+    </Anchor>
   );
 }
 

@@ -1,0 +1,89 @@
+import { Button, Drawer, Stack } from "@mantine/core";
+import { useDebouncedValue } from "@mantine/hooks";
+import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { useTranslation } from "react-i18next";
+import { gantryCommand } from "@/models/commands";
+import { optionsOf } from "@/models/filters";
+import { ANY_TRANSACTION, isOverdue, toQuery } from "@/models/transactions";
+import { CopyAs } from "@/ui/copy-as";
+import { useNow } from "@/ui/now";
+import { Empty, PageFrame, QueryState } from "@/ui/page-frame";
+import { useUrlState } from "@/ui/url-state";
+import { Filters } from "./filters";
+import { transactionQuery, transactionsQuery } from "./queries";
+import { TransactionDetails } from "./transaction-details";
+import { TransactionTable } from "./transaction-table";
+
+const TYPING_MS = 300;
+
+/** Messages that are delivered only after a decision: what is open or overdue, what was decided, and by whom. */
+export function TransactionsPage() {
+  const { t } = useTranslation("transactions");
+  const now = useNow();
+  const [{ transaction, ...filter }, change] = useUrlState({ transaction: "", ...ANY_TRANSACTION });
+  const wanted = toQuery(filter);
+  // Typing sends a request when it pauses, not with each letter.
+  const [settled] = useDebouncedValue(JSON.stringify(wanted), TYPING_MS);
+  const query = useInfiniteQuery(transactionsQuery(JSON.parse(settled) as Record<string, string>));
+  const read = query.data?.pages.flatMap((page) => page.items) ?? [];
+  const isOverdueOnly = filter.state === "overdue";
+  const shown = isOverdueOnly ? read.filter((each) => isOverdue(each, now)) : read;
+  const isAny = Object.values(filter).every((value) => value === "");
+  return (
+    <PageFrame
+      title={t("title")}
+      description={t("description")}
+      actions={
+        <CopyAs
+          call={{ method: "GET", path: "/v1/transactions", query: wanted }}
+          gantry={gantryCommand("transaction", "list", ...optionsOf(wanted))}
+        />
+      }
+    >
+      <Filters filter={filter} onChange={change} />
+      <QueryState query={query}>
+        {() => (
+          <Stack gap="sm">
+            {shown.length > 0 ? (
+              <TransactionTable
+                transactions={shown}
+                onOpen={(row) => {
+                  change({ transaction: row.transaction });
+                }}
+              />
+            ) : (
+              <Empty>{query.hasNextPage ? t("noneSoFar") : isAny ? t("noneAtAll") : t("noneLike")}</Empty>
+            )}
+            {query.hasNextPage && (
+              <Button
+                variant="default"
+                loading={query.isFetchingNextPage}
+                onClick={() => void query.fetchNextPage()}
+                style={{ alignSelf: "center" }}
+              >
+                {t("older")}
+              </Button>
+            )}
+          </Stack>
+        )}
+      </QueryState>
+      <Drawer
+        opened={transaction !== ""}
+        onClose={() => {
+          change({ transaction: "" });
+        }}
+        position="right"
+        size="xl"
+        title={t("transaction")}
+        closeButtonProps={{ "aria-label": t("common:close") }}
+      >
+        {transaction !== "" && <One key={transaction} transaction={transaction} />}
+      </Drawer>
+    </PageFrame>
+  );
+}
+
+function One({ transaction }: { transaction: string }) {
+  const query = useQuery(transactionQuery(transaction));
+  return <QueryState query={query}>{(found) => <TransactionDetails transaction={found} />}</QueryState>;
+}
