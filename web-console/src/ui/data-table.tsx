@@ -35,6 +35,7 @@ export function DataTable<Row>({
   columns,
   rowKey,
   onOpen,
+  canOpen = () => true,
   initialSort = null,
   onSort,
 }: {
@@ -43,6 +44,8 @@ export function DataTable<Row>({
   columns: readonly Column<Row>[];
   rowKey: (row: Row) => string;
   onOpen?: (row: Row) => void;
+  /** Whether a row can be opened; every row by default. */
+  canOpen?: (row: Row) => boolean;
   initialSort?: Sort | null;
   /** Is told of a new order, for example to keep it in the URL. */
   onSort?: (sort: Sort) => void;
@@ -76,6 +79,9 @@ export function DataTable<Row>({
     virtual.scrollToIndex(at);
     requestAnimationFrame(() => scroller.current?.querySelector<HTMLElement>(`[data-index="${at}"]`)?.focus());
   };
+  const open = (row: Row) => {
+    if (canOpen(row)) onOpen?.(row);
+  };
   const onKey = (event: KeyboardEvent, index: number, row: Row) => {
     const moves: Record<string, number> = {
       ArrowDown: index + 1,
@@ -92,7 +98,7 @@ export function DataTable<Row>({
       event.preventDefault();
       focus(to);
     } else if (event.key === "Enter") {
-      onOpen?.(row);
+      open(row);
     }
   };
 
@@ -118,7 +124,7 @@ export function DataTable<Row>({
                 role="row"
                 aria-rowindex={item.index + 2}
                 data-index={item.index}
-                data-link={onOpen === undefined ? undefined : ""}
+                data-link={onOpen !== undefined && canOpen(row) ? "" : undefined}
                 tabIndex={item.index === Math.min(current, sorted.length - 1) ? 0 : -1}
                 style={{
                   position: "absolute",
@@ -130,7 +136,7 @@ export function DataTable<Row>({
                 onClick={(event) => {
                   // Links and buttons in a cell do their own work, and selecting text opens nothing.
                   const isCell = (event.target as Element).closest("a, button, input, label") === null;
-                  if (isCell && window.getSelection()?.isCollapsed !== false) onOpen?.(row);
+                  if (isCell && window.getSelection()?.isCollapsed !== false) open(row);
                 }}
                 onFocus={() => {
                   setCurrent(item.index);

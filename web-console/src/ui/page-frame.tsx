@@ -43,7 +43,6 @@ export function PageFrame({
                   {crumb.label}
                 </Anchor>
               ))}
-              <span />
             </Breadcrumbs>
           )}
           <Title order={1}>

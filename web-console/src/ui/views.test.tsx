@@ -11,7 +11,7 @@ import { Chart } from "./chart";
 import { useConfirm } from "./confirm";
 import { CopyAs } from "./copy-as";
 import { DataTable, sortRows, type Column } from "./data-table";
-import { QueryState } from "./page-frame";
+import { PageFrame, QueryState } from "./page-frame";
 import { pathOf } from "./sparkline";
 import { parseSearch, stringifySearch, useUrlState } from "./url-state";
 import { Name, Value } from "./value";
@@ -160,6 +160,37 @@ test("a table of 5,000 rows has few elements, and keys move through it", async (
   expect(row("t4999")).toBeTruthy();
 });
 
+test("a row that can't be opened does not look or act as if it could", async () => {
+  const opened: string[] = [];
+  await renderView(
+    <DataTable
+      label="Topics"
+      rows={["open", "shut"].map((name) => ({ name, size: 0n }))}
+      columns={COLUMNS}
+      rowKey={(row) => row.name}
+      onOpen={(row) => opened.push(row.name)}
+      canOpen={(row) => row.name === "open"}
+    />,
+  );
+  const rows = ["open", "shut"].map((name) => screen.getByText(name).closest<HTMLElement>("[role=row]"));
+  expect(rows.map((row) => row?.dataset["link"])).toEqual(["", undefined]);
+  for (const row of rows) {
+    row?.focus();
+    await userEvent.keyboard("{Enter}");
+    if (row) await userEvent.click(row);
+  }
+  expect(opened).toEqual(["open", "open"]);
+});
+
+test("a page tells where it belongs, without a separator at the end", async () => {
+  await renderView(
+    <PageFrame title="billing" crumbs={[{ label: "Groups", to: "/groups" }]}>
+      <p>content</p>
+    </PageFrame>,
+  );
+  expect(screen.getByRole("navigation", { name: "billing" }).textContent).toBe("Groups");
+});
+
 test("cards are sorted by a list of the columns", async () => {
   const rows = ["b", "c", "a"].map((name, at) => ({ name, size: BigInt(at) }));
   await renderView(<DataTable label="Topics" rows={rows} columns={COLUMNS} rowKey={(row) => row.name} />);
@@ -236,6 +267,24 @@ test("an action is copied as a command", async () => {
   await user.click(screen.getByRole("button", { name: "Copy as" }));
   await user.click(await screen.findByRole("menuitem", { name: "gantry command" }));
   expect(await navigator.clipboard.readText()).toBe("gantry topic delete T");
+});
+
+function AskingWithCopy() {
+  const confirm = useConfirm();
+  const copy = { call: { method: "DELETE", path: "/v1/topics/T" } as const, gantry: "gantry topic delete T" };
+  const ask = () => void confirm({ title: "Delete T", effects: ["The topic T goes."], action: "Delete", copy });
+  return <button onClick={ask}>ask</button>;
+}
+
+test("an action can be copied where it is confirmed, and copying does not do it", async () => {
+  const user = userEvent.setup();
+  await renderView(<AskingWithCopy />);
+  await user.click(screen.getByText("ask"));
+  const dialog = await screen.findByRole("dialog", { name: "Delete T" });
+  await user.click(within(dialog).getByRole("button", { name: "Copy as" }));
+  await user.click(await screen.findByRole("menuitem", { name: "curl command" }));
+  expect(await navigator.clipboard.readText()).toMatch(/^curl -sS -X DELETE .*\/v1\/topics\/T$/);
+  expect(screen.getByRole("dialog", { name: "Delete T" })).toBe(dialog);
 });
 
 function Filter() {

@@ -7,7 +7,7 @@ import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { asApiError } from "@/api/api-error";
 import { changeGroup, deleteGroup, groupKeys, type Group, type OffsetReset } from "@/api/groups";
-import { gantryCommand } from "@/models/commands";
+import { gantryCommand, type Call } from "@/models/commands";
 import { AppliedState } from "@/ui/applied-state";
 import { useConfirm } from "@/ui/confirm";
 import { CopyAs } from "@/ui/copy-as";
@@ -205,7 +205,11 @@ function Pause({ group, etag }: { group: Group; etag: string | null }) {
   const ask = async () => {
     const effects = [t(`${verb}.effect`, { name: group.group }), t(`${verb}.after`)];
     const title = t(`${verb}.title`, { name: group.group });
-    if (await confirm({ title, effects, action: t(`${verb}.open`), isDangerous: group.consume })) change.mutate();
+    const question = { title, effects, action: t(`${verb}.open`), isDangerous: group.consume };
+    const body = { consume: !group.consume };
+    const call: Call = { method: "PUT", path: "/v1/groups/{group}", values: { group: group.group }, body };
+    const gantry = gantryCommand("group", "create", group.group, body.consume ? "--consume" : "--no-consume");
+    if (await confirm({ ...question, copy: { call, gantry } })) change.mutate();
   };
   const Icon = group.consume ? IconPlayerPause : IconPlayerPlay;
   return (
@@ -250,6 +254,10 @@ function More({ name, mayDelete, onClone }: { name: string; mayDelete: boolean; 
       action: t("delete.submit"),
       isDangerous: true,
       typed: name,
+      copy: {
+        call: { method: "DELETE", path: "/v1/groups/{group}", values: { group: name } },
+        gantry: gantryCommand("group", "delete", name, "--yes"),
+      },
     });
     if (agreed) remove.mutate();
   };

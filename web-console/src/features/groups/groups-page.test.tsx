@@ -229,6 +229,7 @@ test("a reset needs its preview, says what it did, and can be undone", async () 
   expect(await within(dialog).findByText("20 messages are consumed again.")).toBeTruthy();
   fireEvent.click(within(dialog).getAllByRole("button", { name: "Close" }).at(-1) as HTMLElement);
   fireEvent.click(await screen.findByRole("button", { name: "Undo reset" }));
+  expect(within(await screen.findByRole("dialog")).getByRole("button", { name: "Copy as" })).toBeTruthy();
   fireEvent.click(await screen.findByRole("button", { name: "Undo" }));
   expect(await screen.findByText("The offsets from before are back.")).toBeTruthy();
   expect(sent.filter((call) => call.method === "POST").map((call) => call.body)).toEqual([
@@ -261,6 +262,35 @@ test("another place makes the preview void, and queues that did not move are cou
   fireEvent.click(within(dialog).getByRole("button", { name: "Preview" }));
   fireEvent.click(await within(dialog).findByRole("button", { name: "Reset billing" }));
   expect(await within(dialog).findByText(/1 queue did not move/)).toBeTruthy();
+});
+
+/** Copies the gantry command of the question that is open, and closes the question. */
+async function copyCommand(user: ReturnType<typeof userEvent.setup>): Promise<string> {
+  const dialog = await screen.findByRole("dialog");
+  await user.click(within(dialog).getByRole("button", { name: "Copy as" }));
+  await user.click(await screen.findByRole("menuitem", { name: "gantry command" }));
+  await user.click(within(dialog).getByRole("button", { name: "Cancel" }));
+  return navigator.clipboard.readText();
+}
+
+test("pausing, resuming and deleting a group can be copied where they are confirmed", async () => {
+  const user = userEvent.setup();
+  let consume = true;
+  stubGateway({
+    "GET /v1/groups/{group}": () => ({ json: group("billing", { consume }), headers: { etag: '"3"' } }),
+    [LAG]: report([]),
+  });
+  const view = await renderView(<GroupPage />, { ...PATH, operations: DETAIL });
+  await user.click(await screen.findByRole("button", { name: "Pause" }));
+  expect(await copyCommand(user)).toBe("gantry group create billing --no-consume");
+  await user.click(screen.getByRole("button", { name: "More" }));
+  await user.click(await screen.findByRole("menuitem", { name: "Delete" }));
+  expect(await copyCommand(user)).toBe("gantry group delete billing --yes");
+  view.unmount();
+  consume = false;
+  await renderView(<GroupPage />, { ...PATH, operations: DETAIL });
+  await user.click(await screen.findByRole("button", { name: "Resume" }));
+  expect(await copyCommand(user)).toBe("gantry group create billing --consume");
 });
 
 test("a group is paused for the version that was read, after a question", async () => {

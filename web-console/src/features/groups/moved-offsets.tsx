@@ -5,6 +5,7 @@ import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useTranslation } from "react-i18next";
 import { groupKeys, undoReset, type OffsetReset } from "@/api/groups";
 import type { Schema } from "@/api/types";
+import { gantryCommand, type Call } from "@/models/commands";
 import { movedBy } from "@/models/groups";
 import { useConfirm } from "@/ui/confirm";
 import { DataTable, type Column } from "@/ui/data-table";
@@ -143,7 +144,11 @@ export function Undo({ group, token, onDone }: { group: string; token: string; o
   });
   const ask = async () => {
     const effects = [t("undo.effect", { name: group }), t("undo.consumed")];
-    if (await confirm({ title: t("undo.title"), effects, action: t("undo.submit"), isDangerous: true })) undo.mutate();
+    const question = { title: t("undo.title"), effects, action: t("undo.submit"), isDangerous: true };
+    const path = "/v1/groups/{group}/offsets:undo";
+    const call: Call = { method: "POST", path, values: { group }, body: { undo: token } };
+    const copy = { call, gantry: gantryCommand("offset", "undo", group, token) };
+    if (await confirm({ ...question, copy })) undo.mutate();
   };
   return (
     <Button

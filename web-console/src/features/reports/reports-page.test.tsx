@@ -166,6 +166,8 @@ test("the reason of a failure stands on the page and in the history; a run that 
   expect(within(table).getByText("the brokers did not answer").parentElement?.textContent).toContain("attempt 2");
   expect(screen.getByRole("alert").textContent).toContain("the brokers did not answer");
   expect(within(table).getAllByRole("row")[2]?.textContent).toMatch(/Succeeded.*8 s.*12/);
+  fireEvent.click(within(table).getAllByRole("row")[1] as HTMLElement);
+  expect(view.address()).toBe("/reports/lag_report?tab=runs");
   fireEvent.click(within(table).getByRole("button", { name: "Show rows" }));
   expect(await screen.findByText(`Run ${RUN}`)).toBeTruthy();
   expect(screen.getByRole("link", { name: "Open page" }).getAttribute("href")).toBe(

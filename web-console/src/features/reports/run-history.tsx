@@ -51,7 +51,7 @@ function RunTable({ runs }: { runs: ReportRun[] }) {
   const now = useNow();
   const [, setUrl] = useUrlState({ tab: "results", run: LATEST });
   const open = (run: ReportRun) => {
-    if (run.status === "succeeded") setUrl({ tab: "results", run: run.id }, { push: true });
+    setUrl({ tab: "results", run: run.id }, { push: true });
   };
   const columns: Column<ReportRun>[] = [
     {
@@ -119,5 +119,14 @@ function RunTable({ runs }: { runs: ReportRun[] }) {
         ),
     },
   ];
-  return <DataTable label={t("tab.runs")} rows={runs} columns={columns} rowKey={(row) => row.id} onOpen={open} />;
+  return (
+    <DataTable
+      label={t("tab.runs")}
+      rows={runs}
+      columns={columns}
+      rowKey={(row) => row.id}
+      onOpen={open}
+      canOpen={(row) => row.status === "succeeded"}
+    />
+  );
 }
