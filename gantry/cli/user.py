@@ -124,13 +124,22 @@ def sessions(
     name: NameArgument,
     *,
     end: Annotated[bool, typer.Option("--end", help="End all sessions of the user.")] = False,
+    end_one: Annotated[
+        str | None, typer.Option("--end-one", metavar="SESSION", help="End the session with this id.")
+    ] = None,
     data: DataOption = DATA_DEFAULT,
     url: UrlOption = None,
     key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the sessions of a user, or end them. Other gateways reject an ended session within 30 s."""
+    if end and end_one is not None:
+        raise typer.BadParameter("give either --end or --end-one")
     gateway, path = connect(data, url, key), f"/v1/users/{segment(name)}/sessions"
+    if end_one is not None:
+        gateway.call("DELETE", f"{path}/{segment(end_one)}")
+        print(f"session {end_one} of {name} has ended")
+        return
     if end:
         gateway.call("DELETE", path)
         print(f"the sessions of {name} have ended")

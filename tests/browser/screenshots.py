@@ -28,6 +28,8 @@ PAGES = {
     "groups": "/groups",
     "group": "/groups/billing",
     "group-offsets": "/groups/billing?tab=offsets",
+    "group-traffic": "/groups/billing?tab=traffic",
+    "group-objectives": "/groups/billing?tab=objectives",
     "group-settings": "/groups/billing?tab=settings",
     "dead-letters": "/dead-letters?group=billing",
     "scheduled": "/scheduled?topic=orders",
@@ -35,6 +37,11 @@ PAGES = {
     "reports": "/reports",
     "report": "/reports/lag_report",
     "report-runs": "/reports/lag_report?tab=runs",
+    "access": "/access",
+    "access-user": "/access?user=admin",
+    "access-keys": "/access?tab=keys",
+    "access-sessions": "/access?tab=sessions",
+    "access-roles": "/access?tab=roles",
     "audit": "/audit",
     "brokers": "/brokers",
     "broker": "/brokers/broker-a",
@@ -89,6 +96,15 @@ def fill(client: httpx.Client) -> None:
             client.post(f"/v1/transactions/{begun['transaction']}:{decision}").raise_for_status()
     for group, settings in {"billing": {"retry_max_times": 3}, "search-index": {"consume": False}}.items():
         client.put(f"/v1/groups/{group}", json=settings).raise_for_status()
+    client.post("/v1/groups/billing/messages:pull", json={"topic": "orders", "max": 8}).raise_for_status()
+    for user, role in {"ada": "operator", "grace": "viewer"}.items():
+        client.put(f"/v1/users/{user}", json={"role": role, "password": "correct horse battery"}).raise_for_status()
+    client.put("/v1/users/grace", json={"disabled": True}).raise_for_status()
+    rights = {"publish": ["orders", "payments"], "consume": {"topics": ["orders*"], "groups": ["billing*"]}}
+    client.post("/v1/keys", json={"name": "pricing", "rights": rights}).raise_for_status()
+    client.put("/v1/groups/billing/objective", json={"max_lag_seconds": 60, "reason": "on call"}).raise_for_status()
+    ignored = {"ignore": True, "ignore_until": "2030-01-01T00:00:00Z", "reason": "migration of the archive"}
+    client.put("/v1/groups/billing/objective", params={"topic": "payments"}, json=ignored).raise_for_status()
     places = [{"topic": "orders", "broker": "broker-a", "queue_id": queue, "offset": "2"} for queue in range(2)]
     client.put("/v1/groups/billing/offsets", json={"offsets": places}).raise_for_status()
 

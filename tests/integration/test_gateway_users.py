@@ -319,7 +319,7 @@ def test_another_gateway_takes_a_session_and_ends_it_too(stack, by_key, browser,
         stack.wait_for(lambda: other.get("/v1/session").status_code == 401, "the session to end on the other gateway")
 
 
-def test_users_are_managed_by_the_command_line(stack, browser):
+def test_users_are_managed_by_the_command_line(stack, by_key, browser):
     made = gantry_user(stack, "create", "jane", "--role", "viewer", "--password-stdin", password=PASSWORD)
     assert "jane" in made
     assert browser.log_in("jane").status_code == 201
@@ -328,6 +328,10 @@ def test_users_are_managed_by_the_command_line(stack, browser):
     gantry_user(stack, "password", "jane", "--password-stdin", password="quite another word")
     assert browser.log_in("jane", "quite another word").status_code == 201
     assert "session-" in gantry_user(stack, "sessions", "jane")
+    [session] = by_key.get("/v1/users/jane/sessions").json()["items"]
+    assert session["session"] in gantry_user(stack, "sessions", "jane", "--end-one", session["session"])
+    assert browser.client.get("/v1/session").status_code == 401
+    assert browser.log_in("jane", "quite another word").status_code == 201
     gantry_user(stack, "sessions", "jane", "--end")
     assert browser.client.get("/v1/session").status_code == 401
     assert "jane" in gantry_user(stack, "list")

@@ -23,6 +23,12 @@ export class ApiError extends Error {
     return this.problem?.type.split("/").at(-1) ?? "";
   }
 
+  /** Why the gateway refused a field of the body, a parameter or a part of it; null if it is not the reason. */
+  detailOf(name: string): string | null {
+    const field = this.problem?.field?.replace(/^\//, "");
+    return field === name || field?.startsWith(`${name}/`) ? (this.problem?.detail ?? null) : null;
+  }
+
   get isUnreachable(): boolean {
     return this.status === 0;
   }

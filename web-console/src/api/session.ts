@@ -36,3 +36,8 @@ export async function logOut(): Promise<void> {
   await request("delete", "/v1/session");
   setCsrf(null);
 }
+
+/** Changes the caller's own password, which ends the caller's other sessions. Throws ApiError: 400, field by field. */
+export async function changePassword(password: string, newPassword: string): Promise<void> {
+  await request("put", "/v1/session/password", { body: { password, new_password: newPassword } });
+}

@@ -22,3 +22,18 @@ test("a call is a curl command that carries no secret", () => {
 test("a gantry command leaves out options without a value", () => {
   expect(gantryCommand("topic", "create", "a b", undefined)).toBe("gantry topic create 'a b'");
 });
+
+test("a secret is asked for on the terminal, and goes into the body as JSON", () => {
+  const command = curlCommand(
+    {
+      method: "PUT",
+      path: "/v1/users/{user}",
+      values: { user: "ada" },
+      body: { role: "viewer" },
+      prompted: "password",
+    },
+    "http://h:1",
+  );
+  expect(command).toMatch(/^python3 -c "[^"$`]*getpass[^"$`]*" '\{"role":"viewer"\}' password \| curl /);
+  expect(command).toMatch(/ -d @- http:\/\/h:1\/v1\/users\/ada$/);
+});

@@ -85,6 +85,11 @@ export function secondsUntil(time: string | number | null | undefined, nowMs: nu
   return Number.isNaN(at) ? null : (at - nowMs) / 1000;
 }
 
+/** Returns the number that a text of a form is; any other text as it is, so that the gateway refuses it by its field. */
+export function numberOr(text: string): number | string {
+  return /^\s*-?\d{1,15}(\.\d{1,9})?\s*$/.test(text) ? Number(text) : text;
+}
+
 /** Returns b − a for two 64-bit numbers; null if one of them is unknown. */
 export function difference(a: string | null | undefined, b: string | null | undefined): bigint | null {
   const [first, second] = [integerOf(a ?? ""), integerOf(b ?? "")];

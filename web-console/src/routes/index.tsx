@@ -24,6 +24,7 @@ const pages = [
   page("/", "OverviewPage", () => import("@/features/overview/overview-page")),
   page("/groups", "GroupsPage", () => import("@/features/groups/groups-page")),
   page("/groups/$group", "GroupPage", () => import("@/features/groups/group-page")),
+  page("/access", "AccessPage", () => import("@/features/access/access-page")),
   page("/audit", "AuditPage", () => import("@/features/audit/audit-page")),
   page("/brokers", "BrokersPage", () => import("@/features/brokers/brokers-page")),
   page("/brokers/$broker", "BrokerPage", () => import("@/features/brokers/broker-page")),

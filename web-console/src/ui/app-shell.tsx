@@ -1,25 +1,15 @@
-import { ActionIcon, AppShell, Burger, Button, Group, Kbd, Menu, Text, useMantineColorScheme } from "@mantine/core";
+import { ActionIcon, AppShell, Burger, Button, Group, Kbd, Menu, useMantineColorScheme } from "@mantine/core";
 import { useDisclosure } from "@mantine/hooks";
 import { openSpotlight } from "@mantine/spotlight";
-import {
-  IconDeviceDesktop,
-  IconLanguage,
-  IconLogout,
-  IconMoon,
-  IconSearch,
-  IconSun,
-  IconUserCircle,
-} from "@tabler/icons-react";
-import { useQueryClient } from "@tanstack/react-query";
+import { IconDeviceDesktop, IconLanguage, IconMoon, IconSearch, IconSun } from "@tabler/icons-react";
 import { Link, Outlet, useLocation } from "@tanstack/react-router";
 import { useEffect, useRef } from "react";
 import { useTranslation } from "react-i18next";
-import { logOut } from "@/api/session";
 import { changeLanguage, LANGUAGES, type Language } from "@/i18n";
+import { AccountMenu } from "./account-menu";
 import { CommandPalette } from "./command-palette";
 import { Logo } from "./logo";
 import { usePages } from "./navigation";
-import { useCaller } from "./session";
 
 const ICON_PX = 18;
 const MAIN = "content";
@@ -159,41 +149,6 @@ function LanguageMenu() {
             {name}
           </Menu.Item>
         ))}
-      </Menu.Dropdown>
-    </Menu>
-  );
-}
-
-function AccountMenu() {
-  const { t } = useTranslation();
-  const caller = useCaller();
-  const client = useQueryClient();
-  return (
-    <Menu position="bottom-end">
-      <Menu.Target>
-        <ActionIcon variant="subtle" color="gray" aria-label={t("shell.account")}>
-          <IconUserCircle size={ICON_PX} />
-        </ActionIcon>
-      </Menu.Target>
-      <Menu.Dropdown>
-        <Menu.Label>
-          <Text size="sm" fw={600}>
-            {caller?.user}
-          </Text>
-          {caller?.role && <Text size="xs">{t(`role.${caller.role}`)}</Text>}
-        </Menu.Label>
-        <Menu.Item
-          leftSection={<IconLogout size={ICON_PX} />}
-          onClick={() => {
-            // Everything that was read with this session goes, also if the gateway did not answer.
-            void logOut().finally(() => {
-              client.clear();
-              window.location.reload();
-            });
-          }}
-        >
-          {t("shell.logOut")}
-        </Menu.Item>
       </Menu.Dropdown>
     </Menu>
   );

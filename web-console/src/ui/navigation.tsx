@@ -8,6 +8,7 @@ import {
   IconMailX,
   IconReportAnalytics,
   IconServer,
+  IconShieldLock,
   IconStack2,
   IconUsersGroup,
   type Icon,
@@ -43,6 +44,7 @@ const PAGES: NavItem[] = [
   { to: "/brokers", feature: "brokers", icon: IconServer, needs: ["GET /v1/cluster"] },
   { to: "/reports", feature: "reports", icon: IconReportAnalytics, needs: ["GET /v1/reports"] },
   { to: "/jobs", feature: "jobs", icon: IconListCheck, needs: ["GET /v1/jobs"] },
+  { to: "/access", feature: "access", icon: IconShieldLock, needs: ["GET /v1/users/{user}/sessions"] },
   { to: "/audit", feature: "audit", icon: IconHistory, needs: ["GET /v1/audit"], role: "admin" },
 ];
 

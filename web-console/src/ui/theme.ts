@@ -5,6 +5,7 @@ import {
   type MantineColorsTuple,
   type VariantColorsResolver,
 } from "@mantine/core";
+import i18next from "i18next";
 
 // Contrast of shade 8 on white and of shade 3 on the dark background is above 4.5 (WCAG AA).
 const teal: MantineColorsTuple = [
@@ -37,8 +38,12 @@ export const theme = createTheme({
     'Inter, ui-sans-serif, system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "Noto Sans SC", "PingFang SC", "Microsoft YaHei", sans-serif',
   fontFamilyMonospace: 'ui-monospace, "SF Mono", Menlo, Consolas, "Liberation Mono", monospace',
   variantColorResolver,
-  // Fields beside each other stay in line, whether they have a description or not.
-  components: { InputWrapper: { defaultProps: { inputWrapperOrder: ["label", "input", "description", "error"] } } },
+  components: {
+    // Fields beside each other stay in line, whether they have a description or not.
+    InputWrapper: { defaultProps: { inputWrapperOrder: ["label", "input", "description", "error"] } },
+    // A function, because the language is known only when a notification is shown.
+    Notification: { defaultProps: () => ({ closeButtonProps: { "aria-label": i18next.t("common:close") } }) },
+  },
   defaultRadius: "sm",
   cursorType: "pointer",
   respectReducedMotion: true,

@@ -267,6 +267,9 @@ test("an action is copied as a command", async () => {
   await user.click(screen.getByRole("button", { name: "Copy as" }));
   await user.click(await screen.findByRole("menuitem", { name: "gantry command" }));
   expect(await navigator.clipboard.readText()).toBe("gantry topic delete T");
+  // The notification that says so has a name for its button.
+  const said = await screen.findByRole("alert");
+  expect(within(said).getByRole("button", { name: "Close" })).toBeTruthy();
 });
 
 function AskingWithCopy() {
