@@ -24,6 +24,11 @@ export function getGroup(group: string, signal?: AbortSignal): Promise<Reply<Gro
   return request("get", "/v1/groups/{group}", { path: { group }, signal });
 }
 
+/** Creates a group. Throws ApiError 412 (`version-conflict`) if it exists. */
+export function createGroup(group: string, body: GroupChange): Promise<Reply<Group>> {
+  return request("put", "/v1/groups/{group}", { path: { group }, body, headers: { "if-none-match": "*" } });
+}
+
 /** Changes a group that has not changed since it was read. Throws ApiError 412 (`version-conflict`) if it has. */
 export function changeGroup(group: string, body: GroupChange, etag: string): Promise<Reply<Group>> {
   return request("put", "/v1/groups/{group}", { path: { group }, body, headers: { "if-match": etag } });

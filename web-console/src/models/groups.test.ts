@@ -1,6 +1,17 @@
 import { expect, test } from "vitest";
 import type { Group, OffsetReset } from "@/api/groups";
-import { isPolicy, movedBy, placeOf, policyOf, policyText, summariesOf, toChange, toSettings } from "./groups";
+import {
+  isPolicy,
+  movedBy,
+  NEW_GROUP,
+  optionsOf,
+  placeOf,
+  policyOf,
+  policyText,
+  summariesOf,
+  toChange,
+  toSettings,
+} from "./groups";
 import type { LagRow } from "./lag";
 
 const group = (name: string, more: Partial<Group> = {}) =>
@@ -88,4 +99,18 @@ test("moved messages are summed without loss, and what did not move is not count
   const item = (messages: string | null, outcome = "planned") => ({ messages, outcome }) as OffsetReset["items"][0];
   const items = [item("9007199254740993"), item("2"), item("-5"), item(null), item("8", "not_reset")];
   expect(movedBy(items)).toEqual({ again: 9007199254740995n, skipped: 5n, unknown: 1, failed: 1 });
+});
+
+test("a new group has the contract's defaults, and what is no number stays a text", () => {
+  expect(toSettings(group("G"))).toEqual(NEW_GROUP);
+  const settings = { ...NEW_GROUP, retry_max_times: "", retry_queues: "2x", consume_timeout_minutes: " 7 " };
+  expect(toChange(settings, ["retry_max_times", "retry_queues", "consume_timeout_minutes"])).toEqual({
+    retry_max_times: "",
+    retry_queues: "2x",
+    consume_timeout_minutes: 7,
+  });
+  expect(optionsOf({ ...settings, orderly: true, consume: false }, ["consume", "orderly", "retry_max_times"])).toEqual([
+    "--no-consume",
+    "--orderly",
+  ]);
 });

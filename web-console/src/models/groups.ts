@@ -1,5 +1,6 @@
 import type { Group, GroupChange, OffsetReset } from "@/api/groups";
 import { severityOf, type LagRow } from "./lag";
+import { numberOr } from "./numbers";
 
 /** A group with its lag in the latest report, over all topics. Null is unknown. */
 export interface GroupSummary {
@@ -81,6 +82,19 @@ export const SETTINGS = [
 ] as const;
 export type SettingName = (typeof SETTINGS)[number];
 
+/** What the contract gives a new group. */
+export const NEW_GROUP: GroupSettings = {
+  consume: true,
+  from_min: true,
+  broadcast: true,
+  orderly: false,
+  notify_changes: true,
+  retry_max_times: "16",
+  retry_queues: "1",
+  consume_timeout_minutes: "15",
+  retry_policy: "",
+};
+
 type Policy = NonNullable<Group["retry_policy"]>;
 
 export function toSettings(group: Group): GroupSettings {
@@ -97,15 +111,28 @@ export function toSettings(group: Group): GroupSettings {
   };
 }
 
-/** Returns the body of a change that sets the named settings only. Throws RangeError for a policy that is none. */
+/**
+ * Returns the body of a change that sets the named settings only. What is no number stays a text, so that the gateway
+ * refuses it by its field. Throws RangeError for a policy that is none.
+ */
 export function toChange(settings: GroupSettings, names: readonly SettingName[]): GroupChange {
   return Object.fromEntries(
     names.map((name) => {
       const value = settings[name];
       if (name === "retry_policy") return [name, policyOf(settings.retry_policy)];
-      return [name, typeof value === "boolean" ? value : Number(value)];
+      return [name, typeof value === "boolean" ? value : numberOr(value)];
     }),
   ) as GroupChange;
+}
+
+/** Returns the options of `gantry group create` for the named settings. */
+export function optionsOf(settings: GroupSettings, names: readonly SettingName[]): string[] {
+  return names.flatMap((name) => {
+    const value = settings[name];
+    const option = name.replaceAll("_", "-");
+    if (typeof value === "boolean") return [value ? `--${option}` : `--no-${option}`];
+    return value.trim() === "" ? [] : [`--${option}`, value.trim()];
+  });
 }
 
 const UNITS: [string, number][] = [

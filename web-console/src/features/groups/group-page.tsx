@@ -13,14 +13,16 @@ import { useConfirm } from "@/ui/confirm";
 import { CopyAs } from "@/ui/copy-as";
 import { PageFrame, QueryState } from "@/ui/page-frame";
 import { useOperations, useRole } from "@/ui/session";
+import { Traffic } from "@/ui/traffic";
 import { useUrlState } from "@/ui/url-state";
 import { Ago, Name } from "@/ui/value";
 import { CloneOffsets } from "./clone-offsets";
 import { Clients } from "./clients";
 import { Paused } from "./groups-page";
 import { Undo } from "./moved-offsets";
+import { Objectives } from "./objectives";
 import { Offsets } from "./offsets";
-import { groupQuery } from "./queries";
+import { groupQuery, trafficQuery } from "./queries";
 import { ResetOffsets } from "./reset-offsets";
 import { Settings } from "./settings";
 import { Subscriptions } from "./subscriptions";
@@ -109,6 +111,8 @@ function Sections({ group, etag }: { group: Group; etag: string | null }) {
       isThere: has(["GET /v1/groups/{group}/subscriptions"]),
       view: <Subscriptions group={name} />,
     },
+    { name: "traffic", isThere: has(["GET /v1/groups/{group}/statistics"]), view: <GroupTraffic group={name} /> },
+    { name: "objectives", isThere: has(["GET /v1/objectives"]), view: <Objectives group={name} /> },
     { name: "settings", isThere: true, view: <Settings key={name} group={group} etag={etag} /> },
   ].filter((section) => section.isThere);
   const shown = sections.some((section) => section.name === url.tab) ? url.tab : (sections[0]?.name ?? "");
@@ -134,6 +138,12 @@ function Sections({ group, etag }: { group: Group; etag: string | null }) {
       ))}
     </Tabs>
   );
+}
+
+function GroupTraffic({ group }: { group: string }) {
+  const query = useQuery(trafficQuery(group));
+  const call = { method: "GET", path: "/v1/groups/{group}/statistics", values: { group } } as const;
+  return <Traffic query={query} of="group" command={{ call, gantry: gantryCommand("group", "stats", group) }} />;
 }
 
 function Actions({ group, etag }: { group: Group; etag: string | null }) {

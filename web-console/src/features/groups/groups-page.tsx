@@ -1,8 +1,8 @@
-import { Badge, Group as Row, Switch, Text, TextInput } from "@mantine/core";
-import { IconSearch } from "@tabler/icons-react";
+import { Badge, Button, Group as Row, Switch, Text, TextInput } from "@mantine/core";
+import { IconPlus, IconSearch } from "@tabler/icons-react";
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
-import { useDeferredValue, useEffect, useMemo } from "react";
+import { useDeferredValue, useEffect, useMemo, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { gantryCommand } from "@/models/commands";
 import { summariesOf, type GroupSummary } from "@/models/groups";
@@ -13,10 +13,11 @@ import { CopyAs } from "@/ui/copy-as";
 import { DataTable, type Column } from "@/ui/data-table";
 import { useFormat } from "@/ui/format";
 import { Empty, PageFrame, QueryState } from "@/ui/page-frame";
-import { useOperations } from "@/ui/session";
+import { useOperations, useRole } from "@/ui/session";
 import { useUrlState } from "@/ui/url-state";
 import { Ago, Name, Value } from "@/ui/value";
 import { Verdict } from "@/ui/verdict";
+import { CreateGroup } from "./create-group";
 import { groupsQuery, lagQuery } from "./queries";
 import { Trend } from "./trend";
 
@@ -28,7 +29,9 @@ export function GroupsPage() {
   const format = useFormat();
   const navigate = useNavigate();
   const [url, setUrl] = useUrlState({ q: "", system: "no", sort: "verdict", order: "up" });
+  const [isCreating, setCreating] = useState(false);
   const has = useOperations();
+  const isOperator = useRole("operator");
   const hasLag = has(["GET /v1/reports/lag_report/rows"]);
   const query = useInfiniteQuery(groupsQuery(url.system === "yes"));
   const lag = useQuery({ ...lagQuery, enabled: hasLag });
@@ -51,10 +54,23 @@ export function GroupsPage() {
     <PageFrame
       title={t("title")}
       actions={
-        <CopyAs
-          call={{ method: "GET", path: "/v1/groups", query: { limit: 1_000 } }}
-          gantry={gantryCommand("group", "list", url.system === "yes" ? "--system" : undefined)}
-        />
+        <>
+          <CopyAs
+            call={{ method: "GET", path: "/v1/groups", query: { limit: 1_000 } }}
+            gantry={gantryCommand("group", "list", url.system === "yes" ? "--system" : undefined)}
+          />
+          {isOperator && has(["PUT /v1/groups/{group}"]) && (
+            <Button
+              size="xs"
+              leftSection={<IconPlus size={ICON_PX} />}
+              onClick={() => {
+                setCreating(true);
+              }}
+            >
+              {t("create.open")}
+            </Button>
+          )}
+        </>
       }
     >
       <Row gap="md">
@@ -111,6 +127,13 @@ export function GroupsPage() {
           )
         }
       </QueryState>
+      {isCreating && (
+        <CreateGroup
+          onClose={() => {
+            setCreating(false);
+          }}
+        />
+      )}
     </PageFrame>
   );
 }

@@ -2,6 +2,7 @@ import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
 import { getGroup, groupKeys, listGroups } from "@/api/groups";
 import { latestLag } from "@/api/lag";
 import { request } from "@/api/request";
+import { getObjective, listObjectives } from "@/api/objectives";
 import { worstFirst } from "@/models/lag";
 
 const DETAIL_EVERY_MS = 5_000;
@@ -95,5 +96,32 @@ export const subscriptionsQuery = (group: string) =>
       const query = { limit: SUBSCRIPTIONS_SHOWN };
       return (await request("get", "/v1/groups/{group}/subscriptions", { path: { group }, query, signal })).data;
     },
+    refetchInterval: DETAIL_EVERY_MS,
+  });
+
+export const objectivesQuery = (group: string) =>
+  queryOptions({
+    queryKey: groupKeys.part(group, "objectives"),
+    queryFn: ({ signal }) => listObjectives(group, signal),
+    refetchInterval: REPORT_EVERY_MS,
+  });
+
+/** One objective with its version. It is read anew for each form, so that a change begins with what is true now. */
+export const objectiveQuery = (group: string, topic: string | null) =>
+  queryOptions({
+    queryKey: groupKeys.part(group, "objective", { topic }),
+    queryFn: async () => {
+      const { data, etag } = await getObjective(group, topic);
+      return { objective: data, etag: etag ?? "" };
+    },
+    staleTime: 0,
+    gcTime: 0,
+  });
+
+export const trafficQuery = (group: string) =>
+  queryOptions({
+    queryKey: groupKeys.part(group, "traffic"),
+    queryFn: async ({ signal }) =>
+      (await request("get", "/v1/groups/{group}/statistics", { path: { group }, signal })).data,
     refetchInterval: DETAIL_EVERY_MS,
   });

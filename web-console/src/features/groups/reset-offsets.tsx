@@ -1,5 +1,5 @@
 import { Autocomplete, Button, Group as Row, Modal, NativeSelect, SimpleGrid, Stack, TextInput } from "@mantine/core";
-import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { groupKeys, resetOffsets, type OffsetReset, type ResetRequest } from "@/api/groups";
@@ -8,7 +8,7 @@ import { placeOf } from "@/models/groups";
 import { CopyAs } from "@/ui/copy-as";
 import { Problem } from "@/ui/problem";
 import { MovedOffsets } from "./moved-offsets";
-import { groupLagQuery, offsetsQuery } from "./queries";
+import { useTopicsOf } from "./topics-of";
 
 const PLACES = ["earliest", "time", "latest"] as const;
 
@@ -24,7 +24,7 @@ export function ResetOffsets({
 }) {
   const { t } = useTranslation("groups");
   const client = useQueryClient();
-  const topics = useTopics(group);
+  const topics = useTopicsOf(group);
   const [chosen, setChosen] = useState<string | null>(null);
   const [place, setPlace] = useState<string>("time");
   const [at, setAt] = useState("");
@@ -133,12 +133,4 @@ export function ResetOffsets({
       </form>
     </Modal>
   );
-}
-
-/** The topics of a group: those with committed offsets, and those of the latest report, without retry topics. */
-function useTopics(group: string): string[] {
-  const offsets = useQuery(offsetsQuery(group));
-  const lag = useQuery(groupLagQuery(group));
-  const names = [...(offsets.data ?? []), ...(lag.data?.topics ?? [])].map((row) => row.topic);
-  return [...new Set(names)].filter((name) => !name.startsWith("%")).sort();
 }

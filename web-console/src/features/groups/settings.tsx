@@ -1,18 +1,16 @@
-import { Button, Checkbox, Group as Row, SimpleGrid, Stack, TextInput } from "@mantine/core";
+import { Button, Group as Row, Stack } from "@mantine/core";
 import { useQueryClient } from "@tanstack/react-query";
 import { useTranslation } from "react-i18next";
 import { changeGroup, getGroup, groupKeys, type Group } from "@/api/groups";
 import { gantryCommand } from "@/models/commands";
-import { isPolicy, SETTINGS, toChange, toSettings, type GroupSettings, type SettingName } from "@/models/groups";
+import { isPolicy, optionsOf, SETTINGS, toChange, toSettings } from "@/models/groups";
 import { useConfirm } from "@/ui/confirm";
 import { CopyAs } from "@/ui/copy-as";
 import { Problem } from "@/ui/problem";
 import { useOperations, useRole } from "@/ui/session";
 import { OthersChanges, SettingsDiff } from "@/ui/settings-changes";
 import { useVersionedSettings } from "@/ui/versioned-settings";
-
-const NUMBERS = ["retry_max_times", "retry_queues", "consume_timeout_minutes"] as const;
-const SWITCHES = ["consume", "orderly", "from_min", "broadcast", "notify_changes"] as const;
+import { SettingsFields } from "./settings-form";
 
 /** The settings of a group: a change shows its difference before it is saved. */
 export function Settings({ group, etag }: { group: Group; etag: string | null }) {
@@ -62,7 +60,7 @@ export function Settings({ group, etag }: { group: Group; etag: string | null })
         {form.error !== null && <Problem error={form.error} />}
         {form.others.length > 0 && <OthersChanges found={form.others} labelOf={labelOf} />}
         <fieldset disabled={!mayChange} style={{ border: 0, padding: 0, margin: 0 }}>
-          <Fields
+          <SettingsFields
             settings={mine}
             onChange={form.setMine}
             refused={hasPolicy ? form.refused : { field: "retry_policy", detail: t("help.wrongPolicy") }}
@@ -79,7 +77,7 @@ export function Settings({ group, etag }: { group: Group; etag: string | null })
                 body: hasPolicy ? toChange(mine, names) : {},
                 headers: { "If-Match": read.etag },
               }}
-              gantry={gantryCommand("group", "create", group.group, ...names.flatMap((name) => optionOf(name, mine)))}
+              gantry={gantryCommand("group", "create", group.group, ...optionsOf(mine, names))}
             />
             <Row>
               <Button
@@ -99,70 +97,5 @@ export function Settings({ group, etag }: { group: Group; etag: string | null })
         )}
       </Stack>
     </form>
-  );
-}
-
-/** Returns the option of the command line for a setting. */
-function optionOf(name: SettingName, settings: GroupSettings): string[] {
-  const value = settings[name];
-  const option = name.replaceAll("_", "-");
-  if (typeof value === "boolean") return [value ? `--${option}` : `--no-${option}`];
-  return value === "" ? [] : [`--${option}`, value];
-}
-
-function Fields({
-  settings,
-  onChange,
-  refused,
-}: {
-  settings: GroupSettings;
-  onChange: (settings: GroupSettings) => void;
-  refused: { field: string; detail: string } | null;
-}) {
-  const { t } = useTranslation("groups");
-  const errorOf = (name: SettingName) =>
-    refused?.field === name || refused?.field.startsWith(`/${name}`) ? refused.detail : null;
-  const set = (name: SettingName, value: string | boolean) => {
-    onChange({ ...settings, [name]: value });
-  };
-  return (
-    <Stack gap="md">
-      <SimpleGrid cols={{ base: 1, sm: 2 }} spacing="sm">
-        {NUMBERS.map((name) => (
-          <TextInput
-            key={name}
-            label={t(`setting.${name}`)}
-            inputMode="numeric"
-            value={settings[name]}
-            error={errorOf(name)}
-            onChange={(event) => {
-              set(name, event.currentTarget.value);
-            }}
-          />
-        ))}
-        <TextInput
-          label={t("setting.retry_policy")}
-          description={t("help.retry_policy")}
-          value={settings.retry_policy}
-          error={errorOf("retry_policy")}
-          onChange={(event) => {
-            set("retry_policy", event.currentTarget.value);
-          }}
-        />
-      </SimpleGrid>
-      <SimpleGrid cols={{ base: 1, sm: 2 }} spacing="sm">
-        {SWITCHES.map((name) => (
-          <Checkbox
-            key={name}
-            label={t(`setting.${name}`)}
-            description={t(`help.${name}`)}
-            checked={settings[name]}
-            onChange={(event) => {
-              set(name, event.currentTarget.checked);
-            }}
-          />
-        ))}
-      </SimpleGrid>
-    </Stack>
   );
 }

@@ -58,3 +58,11 @@ export const ratesQuery = (topic: string) =>
     },
     refetchInterval: REPORT_EVERY_MS,
   });
+
+export const trafficQuery = (topic: string) =>
+  queryOptions({
+    queryKey: topicKeys.part(topic, "traffic"),
+    queryFn: async ({ signal }) =>
+      (await request("get", "/v1/topics/{topic}/statistics", { path: { topic }, signal })).data,
+    refetchInterval: DETAIL_EVERY_MS,
+  });

@@ -13,10 +13,11 @@ import { useConfirm } from "@/ui/confirm";
 import { CopyAs } from "@/ui/copy-as";
 import { PageFrame, QueryState } from "@/ui/page-frame";
 import { useOperations, useRole } from "@/ui/session";
+import { Traffic } from "@/ui/traffic";
 import { useUrlState } from "@/ui/url-state";
 import { Ago, Name } from "@/ui/value";
 import { Consumers } from "./consumers";
-import { topicQuery } from "./queries";
+import { topicQuery, trafficQuery } from "./queries";
 import { Queues } from "./queues";
 import { Rates } from "./rates";
 import { Routes } from "./routes";
@@ -116,6 +117,11 @@ function Sections({ topic, etag }: { topic: Topic; etag: string | null }) {
     { name: "queues", isThere: has(["GET /v1/topics/{topic}/queues"]), view: <Queues topic={topic.topic} /> },
     { name: "routes", isThere: true, view: <Routes topic={topic} /> },
     { name: "rates", isThere: has(["GET /v1/reports/throughput_rollup/rows"]), view: <Rates topic={topic.topic} /> },
+    {
+      name: "traffic",
+      isThere: has(["GET /v1/topics/{topic}/statistics"]),
+      view: <TopicTraffic topic={topic.topic} />,
+    },
     { name: "consumers", isThere: has(["GET /v1/reports/lag_report/rows"]), view: <Consumers topic={topic.topic} /> },
     { name: "settings", isThere: true, view: <Settings key={topic.topic} topic={topic} etag={etag} /> },
   ].filter((section) => section.isThere);
@@ -142,6 +148,12 @@ function Sections({ topic, etag }: { topic: Topic; etag: string | null }) {
       ))}
     </Tabs>
   );
+}
+
+function TopicTraffic({ topic }: { topic: string }) {
+  const query = useQuery(trafficQuery(topic));
+  const call = { method: "GET", path: "/v1/topics/{topic}/statistics", values: { topic } } as const;
+  return <Traffic query={query} of="topic" command={{ call, gantry: gantryCommand("topic", "stats", topic) }} />;
 }
 
 function Delete({ name }: { name: string }) {
