@@ -1,7 +1,7 @@
 /** Objectives of groups: limits on their lag, as a form edits them. */
 import type { Objective, ObjectiveChange } from "@/api/objectives";
 import { numberOr } from "./numbers";
-import { toInstant, toLocal } from "./times";
+import { localTime, toInstant } from "./times";
 
 /** Every value is a text or a boolean; empty is no limit. `ignore_until` is of the reader's zone. */
 export interface ObjectiveSettings {
@@ -28,7 +28,7 @@ export function toSettings(objective: Objective): ObjectiveSettings {
     max_lag_seconds: String(objective.max_lag_seconds ?? ""),
     max_lag_messages: String(objective.max_lag_messages ?? ""),
     ignore: objective.ignore,
-    ignore_until: toLocal(objective.ignore_until),
+    ignore_until: localTime(objective.ignore_until ?? ""),
     reason: objective.reason ?? "",
   };
 }

@@ -33,6 +33,7 @@ export function KeyFields<S extends KeySettings>({
       />
       <TextInput
         type="datetime-local"
+        step={1}
         label={t("keys.ends")}
         description={t("keys.help.expires_at")}
         value={settings.expires_at}

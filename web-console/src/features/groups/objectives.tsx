@@ -17,7 +17,7 @@ import { useNow } from "@/ui/now";
 import { QueryState } from "@/ui/page-frame";
 import { Problem } from "@/ui/problem";
 import { useOperations, useRole } from "@/ui/session";
-import { Ago, Name, Until } from "@/ui/value";
+import { Ago, Name, When } from "@/ui/value";
 import { ObjectiveDialog } from "./objective-dialog";
 import { objectivesQuery } from "./queries";
 
@@ -52,7 +52,7 @@ export function Objectives({ group }: { group: string }) {
       ],
       action: t("objective.remove.open"),
       isDangerous: true,
-      command: {
+      copy: {
         call: { method: "DELETE", path: "/v1/groups/{group}/objective", values: { group }, query: { topic } },
         gantry: gantryCommand("group", "objective", "clear", group, ...(topic === null ? [] : ["--topic", topic])),
       },
@@ -122,7 +122,7 @@ function Ignored({ of: objective }: { of: Objective }) {
       </Badge>
       {until !== null && (
         <Text span size="sm">
-          {isNow ? t("objective.ends") : null} {isNow ? <Until time={until} /> : <Ago time={until} />}
+          {isNow ? t("objective.ends") : null} {isNow ? <When time={until} /> : <Ago time={until} />}
         </Text>
       )}
     </Row>
