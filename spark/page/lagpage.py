@@ -45,7 +45,8 @@ def lag_body(data: PageData) -> tuple[Html, Html]:
 def _tiles(groups: Sequence[LagGroup], topics: Sequence[LagRow]) -> Html:
     behind = sum(any(topic.row.is_behind for topic in group.topics) for group in groups)
     unjudged = sum(any(topic.row.verdict == "UNKNOWN" for topic in group.topics) for group in groups)
-    lags = [row.lag_messages for row in topics if row.lag_messages is not None]
+    # Messages that the group's filter rejects do not wait.
+    lags = [row.lag_messages if row.waits else 0 for row in topics if row.lag_messages is not None]
     ages = [row.lag_seconds for row in topics if row.lag_seconds]
     lefts = [row.retention_left_s for row in topics if row.retention_left_s is not None and row.waits]
     lost = sum(row.lag_messages is None for row in topics)

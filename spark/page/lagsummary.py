@@ -106,7 +106,7 @@ def _are(count: int) -> str:
 
 
 def _calm(whole: str, groups: Sequence[LagGroup]) -> str:
-    waiting = sum(topic.row.lag_messages or 0 for group in groups for topic in group.topics)
+    waiting = sum(topic.row.lag_messages or 0 for group in groups for topic in group.topics if topic.row.waits)
     is_one = len(groups) == 1
     if waiting:
         return f"{whole} {'keeps' if is_one else 'keep'} up: {count(waiting)} messages are on their way."

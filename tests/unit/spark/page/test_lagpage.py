@@ -133,6 +133,9 @@ def test_a_message_that_the_filter_excludes_does_not_wait() -> None:
     (row,) = read(html).findall(".//table[@class='overview lag']/tbody/tr")
     assert ["".join(cell.itertext()) for cell in row.findall("td")][:2] == ["12", EMPTY_CELL]
     assert why in text(html)
+    assert "Messages waiting 0 " in text(html)
+    assert lead(html) == "The one group has consumed everything. There is nothing to do."
+    assert "Messages waiting 1,204 " in text(page([stopped(), lag("batch", lag_messages=12, lag_seconds=0.0)]))
 
 
 def test_the_expected_end_of_a_lag() -> None:
