@@ -120,6 +120,16 @@ def java_push_consumer(namesrv: str, topic: str, group: str, log: Path) -> Itera
 
 
 @contextlib.contextmanager
+def java_stream_producer(namesrv: str, topic: str, log: Path) -> Iterator[Callable[[], None]]:
+    """Run a producer of RocketmqPeer.java that sends all the time, and prints the results into a file.
+
+    Yields a function that ends it, and waits until it has printed everything.
+    """
+    with _running_client(log, "stream", namesrv, topic) as end:
+        yield end
+
+
+@contextlib.contextmanager
 def _running_client(log: Path, *arguments: str) -> Iterator[Callable[[], None]]:
     classpath, classes = java_classpath(), CACHE / "java" / "classes"
     _compile("RocketmqPeer", classpath, classes)

@@ -5,6 +5,7 @@ import java.util.List;
 import java.util.Set;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
@@ -15,8 +16,11 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.compression.CompressionType;
 import org.apache.rocketmq.common.message.Message;
@@ -40,6 +44,8 @@ public class RocketmqPeer {
         switch (args[0]) {
             case "produce": produce(namesrv, args[2], Integer.parseInt(args[3])); break;
             case "forms": forms(namesrv, args[2]); break;
+            case "repeat": repeat(namesrv, args[2]); break;
+            case "stream": stream(namesrv, args[2]); break;
             case "push": push(namesrv, args[2], args[3], args[4], Integer.parseInt(args[5]), true); break;
             case "pop": push(namesrv, args[2], args[3], args[4], Integer.parseInt(args[5]), false); break;
             case "consume": consume(namesrv, args[2], args[3]); break;
@@ -133,6 +139,80 @@ public class RocketmqPeer {
             }
             producer.shutdown();
         }
+    }
+
+    // The answer to each of these sends may be lost: the client sends the message again by itself.
+    private static void repeat(String namesrv, String topic) throws Exception {
+        TransactionMQProducer producer = new TransactionMQProducer("PID_repeat");
+        producer.setNamesrvAddr(namesrv);
+        producer.setSendMsgTimeout(20000);
+        producer.setTransactionListener(new TransactionListener() {
+            public LocalTransactionState executeLocalTransaction(Message m, Object o) { return LocalTransactionState.COMMIT_MESSAGE; }
+            public LocalTransactionState checkLocalTransaction(MessageExt m) { return LocalTransactionState.UNKNOW; }
+        });
+        producer.start();
+        sent("sync", producer.send(new Message(topic, "sync".getBytes())));
+        CountDownLatch latch = new CountDownLatch(1);
+        producer.send(new Message(topic, "async".getBytes()), new SendCallback() {
+            public void onSuccess(SendResult r) { sent("async", r); latch.countDown(); }
+            public void onException(Throwable e) { failed("async", e); latch.countDown(); }
+        });
+        latch.await(30, TimeUnit.SECONDS);
+        List<Message> batch = new ArrayList<>();
+        for (int i = 0; i < 3; i++) batch.add(new Message(topic, ("batch-" + i).getBytes()));
+        sent("batch", producer.send(batch));
+        sent("transaction", producer.sendMessageInTransaction(new Message(topic, "transaction".getBytes()), null));
+        Thread.sleep(500); // The commit is one-way.
+        producer.shutdown();
+    }
+
+    // Sends until the standard input ends: two threads that wait for each answer, and one that does not.
+    private static void stream(String namesrv, String topic) throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer("PID_stream");
+        producer.setNamesrvAddr(namesrv);
+        producer.setPollNameServerInterval(1000);
+        producer.setSendMsgTimeout(10000);
+        producer.start();
+        AtomicBoolean ended = new AtomicBoolean();
+        AtomicInteger pending = new AtomicInteger();
+        List<Thread> threads = new ArrayList<>();
+        for (String how : new String[] {"sync-a", "sync-b", "async"}) {
+            Thread thread = new Thread(() -> {
+                for (int i = 0; !ended.get(); i++) {
+                    String body = how + "-" + i;
+                    Message message = new Message(topic, body.getBytes());
+                    try {
+                        if (!how.equals("async")) placed(body, producer.send(message));
+                        else {
+                            pending.incrementAndGet();
+                            producer.send(message, new SendCallback() {
+                                public void onSuccess(SendResult r) { placed(body, r); pending.decrementAndGet(); }
+                                public void onException(Throwable e) { failed(body, e); pending.decrementAndGet(); }
+                            });
+                        }
+                        Thread.sleep(5);
+                    } catch (Exception e) { failed(body, e); }
+                }
+            });
+            threads.add(thread);
+            thread.start();
+        }
+        while (System.in.read() >= 0) { } // The test closes it.
+        ended.set(true);
+        for (Thread thread : threads) thread.join();
+        for (int i = 0; pending.get() > 0 && i < 300; i++) Thread.sleep(100);
+        System.out.println("{\"pending\":" + pending.get() + "}");
+        producer.shutdown();
+    }
+
+    private static synchronized void placed(String body, SendResult r) {
+        System.out.println("{\"body\":" + quote(body) + ",\"status\":" + quote(r.getSendStatus().name())
+            + ",\"broker\":" + quote(r.getMessageQueue().getBrokerName()) + ",\"queue_id\":" + r.getMessageQueue().getQueueId()
+            + ",\"queue_offset\":" + r.getQueueOffset() + "}");
+    }
+
+    private static synchronized void failed(String body, Throwable e) {
+        System.out.println("{\"body\":" + quote(body) + ",\"error\":" + quote(e.toString()) + "}");
     }
 
     private static void push(String namesrv, String topic, String group, String filter, int count, boolean rebalances)
