@@ -42,6 +42,7 @@ class LossyProxy:
         self._listener = socket.create_server(listen)
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
         self.lost = 0
 
     @property
@@ -50,16 +51,17 @@ class LossyProxy:
         return int(self._listener.getsockname()[1])
 
     def __enter__(self) -> Self:
-        self._spawn(self._accept)
+        self._accepting.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _end(self._listener)
-        for open_socket in list(self._sockets):
-            _end(open_socket)
-        for thread in list(self._threads):
+        _shut(self._listener)
+        self._accepting.join(10)
+        self._listener.close()
+        _shut(*self._sockets)
+        for thread in self._threads:
             thread.join(10)
 
     def _spawn(self, work: Callable[[], None]) -> None:
@@ -76,7 +78,7 @@ class LossyProxy:
             try:
                 server = socket.create_connection(self._target)
             except OSError:
-                _end(client)
+                client.close()
                 continue
             self._sockets += (client, server)
             self._forward(client, server, self._watch())
@@ -87,7 +89,7 @@ class LossyProxy:
                 watch.asked(data)
                 if not _send(server, data):
                     break
-            _end(server)
+            _shut(client, server)
 
         def down() -> None:
             while data := _receive(server):
@@ -96,11 +98,18 @@ class LossyProxy:
                     break
                 if not _send(client, data):
                     break
-            _end(client)
-            _end(server)
+            _shut(client, server)
 
-        self._spawn(up)
-        self._spawn(down)
+        def both() -> None:
+            upward = threading.Thread(target=up, daemon=True)
+            upward.start()
+            down()
+            upward.join()
+            # Not before both threads have ended: a new connection might get the number of a closed socket that one still reads.
+            client.close()
+            server.close()
+
+        self._spawn(both)
 
 
 class FirstAnswers:
@@ -181,7 +190,8 @@ def _send(sink: socket.socket, data: bytes) -> bool:
     return True
 
 
-def _end(open_socket: socket.socket) -> None:
-    with suppress(OSError):
-        open_socket.shutdown(socket.SHUT_RDWR)
-    open_socket.close()
+def _shut(*sockets: socket.socket) -> None:
+    """End connections without closing the sockets, which other threads use."""
+    for open_socket in sockets:
+        with suppress(OSError):
+            open_socket.shutdown(socket.SHUT_RDWR)
