@@ -8,6 +8,7 @@ import { QueryClientProvider } from "@tanstack/react-query";
 import { RouterProvider } from "@tanstack/react-router";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
+import { sessionQuery } from "./api/session";
 import { startTranslation } from "./i18n";
 import { router } from "./routes";
 import { ConfirmProvider } from "./ui/confirm";
@@ -18,6 +19,9 @@ import { theme } from "./ui/theme";
 const root = document.getElementById("root");
 if (root === null) throw new Error("index.html has no element #root");
 const client = makeQueryClient();
+// The session and the code of the page load beside the texts, not after them.
+void client.prefetchQuery(sessionQuery);
+void router.load();
 
 void startTranslation().then(() => {
   createRoot(root).render(

@@ -7,20 +7,39 @@
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
+// Making one takes longer than using it a hundred times. There are as many as there are kinds of numbers and languages.
+const made = new Map<string, Intl.NumberFormat>();
+
+function numberFormat(language: string, options: Intl.NumberFormatOptions = {}): Intl.NumberFormat {
+  const key = `${language} ${options.style ?? ""} ${options.maximumFractionDigits ?? ""}`;
+  const found = made.get(key) ?? new Intl.NumberFormat(language, options);
+  made.set(key, found);
+  return found;
+}
+
+const timeFormats = new Map<string, Intl.DateTimeFormat>();
+
+function timeFormat(language: string): Intl.DateTimeFormat {
+  const found =
+    timeFormats.get(language) ?? new Intl.DateTimeFormat(language, { dateStyle: "medium", timeStyle: "medium" });
+  timeFormats.set(language, found);
+  return found;
+}
+
 type Count = number | string | bigint;
 
 /** Returns a count with separators: 1,234,567. */
 export function formatCount(count: Count | null | undefined, language: string): string | null {
   if (count === null || count === undefined) return null;
   const exact = typeof count === "string" ? integerOf(count) : count;
-  return exact === null ? null : new Intl.NumberFormat(language).format(exact);
+  return exact === null ? null : numberFormat(language).format(exact);
 }
 
 /** Returns a rate in messages per second with two or three significant digits. */
 export function formatRate(perSecond: number | null | undefined, language: string): string | null {
   if (perSecond === null || perSecond === undefined) return null;
   const digits = perSecond >= 100 ? 0 : perSecond >= 10 ? 1 : 2;
-  return new Intl.NumberFormat(language, { maximumFractionDigits: digits }).format(perSecond);
+  return numberFormat(language, { maximumFractionDigits: digits }).format(perSecond);
 }
 
 /** Returns a size with a binary unit: 1.5 MiB. */
@@ -33,15 +52,13 @@ export function formatBytes(bytes: number | string | null | undefined, language:
     unit += 1;
   }
   const digits = unit === 0 || value >= 100 ? 0 : 1;
-  return `${new Intl.NumberFormat(language, { maximumFractionDigits: digits }).format(value)} ${UNITS[unit] ?? ""}`;
+  return `${numberFormat(language, { maximumFractionDigits: digits }).format(value)} ${UNITS[unit] ?? ""}`;
 }
 
 /** Returns a share from 0 to 1 in percent. */
 export function formatShare(share: number | null | undefined, language: string): string | null {
   if (share === null || share === undefined) return null;
-  return new Intl.NumberFormat(language, { style: "percent", maximumFractionDigits: share < 0.1 ? 1 : 0 }).format(
-    share,
-  );
+  return numberFormat(language, { style: "percent", maximumFractionDigits: share < 0.1 ? 1 : 0 }).format(share);
 }
 
 /** Returns a length of time with its two largest units: 3 min 20 s. */
@@ -68,7 +85,7 @@ export function formatTime(time: string | number | null | undefined, language: s
   if (time === null || time === undefined) return null;
   const date = new Date(time);
   if (Number.isNaN(date.getTime())) return null;
-  return new Intl.DateTimeFormat(language, { dateStyle: "medium", timeStyle: "medium" }).format(date);
+  return timeFormat(language).format(date);
 }
 
 /** Returns how long ago a time was, in seconds; 0 for the future, since clocks differ a little. */

@@ -1,6 +1,6 @@
 import { IconArrowDown, IconArrowUp } from "@tabler/icons-react";
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { useMemo, useRef, useState, type KeyboardEvent, type ReactNode } from "react";
+import { memo, useMemo, useRef, useState, type KeyboardEvent, type ReactNode } from "react";
 import { useTranslation } from "react-i18next";
 
 const ROW_PX = 41;
@@ -145,16 +145,7 @@ export function DataTable<Row>({
                   onKey(event, item.index, row);
                 }}
               >
-                {columns.map((column) => (
-                  <div
-                    key={column.key}
-                    role="cell"
-                    data-label={column.header}
-                    className={column.align === "end" ? "align-end" : undefined}
-                  >
-                    {column.cell(row)}
-                  </div>
-                ))}
+                <Cells row={row} columns={columns} />
               </div>
             );
           })}
@@ -163,6 +154,20 @@ export function DataTable<Row>({
     </div>
   );
 }
+
+/** The cells of a row. Scrolling moves rows and makes new ones; it does not draw the cells of the others again. */
+const Cells = memo(function Cells<Row>({ row, columns }: { row: Row; columns: readonly Column<Row>[] }) {
+  return columns.map((column) => (
+    <div
+      key={column.key}
+      role="cell"
+      data-label={column.header}
+      className={column.align === "end" ? "align-end" : undefined}
+    >
+      {column.cell(row)}
+    </div>
+  ));
+}) as <Row>(props: { row: Row; columns: readonly Column<Row>[] }) => ReactNode;
 
 /** The order of rows that are cards, which have no column heads. */
 function CardOrder<Row>({
