@@ -9,6 +9,9 @@ from tests.support.stack import Stack
 
 TOPIC = "orders-eu"
 MANY = 5_000
+# Each setting that another person changed: its name, what the form had read, what they saved, what the form says.
+OTHERS_CHANGES = """[...document.querySelectorAll("[role=alert] tbody tr")].map(
+  row => [...row.cells].map(cell => cell.innerText.trim()))"""
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +59,8 @@ def change_beside_another(console: ConsolePage, stack: Stack) -> None:
         console.click("button", "Save")
         console.wait_for_text(text)
         console.wait_until("document.querySelector('[role=dialog]') === null")
+        if text.startswith("Another"):
+            assert console.evaluate(OTHERS_CHANGES) == [["Ordered", "false", "true", "false"]]
     with stack.http() as client:
         topic = client.get(f"/v1/topics/{TOPIC}").json()
     assert (topic["read_queues"], topic["order"]) == (4, True)
@@ -95,7 +100,11 @@ def test_5000_topics_are_searched_at_once(console: ConsolePage) -> None:
     console.click("link", "Topics")
     console.evaluate("document.querySelector('[role=switch]').click()")
     console.wait_for_text("5,000 topics")
-    assert console.evaluate("document.querySelectorAll('[role=row]').length") < 80
+    rows = "document.querySelectorAll('[role=row]').length"
+    assert console.evaluate(rows) < 80
+    console.evaluate("(pane => { pane.scrollTop = pane.scrollHeight; })(document.querySelector('.table-scroll'))")
+    console.wait_for_text("many-4999")
+    assert console.evaluate(rows) < 80
     # The field is found by its label, which it has as a name.
     search = "document.querySelector('input[aria-label=\"Search topics\"]')"
     console.evaluate(f"{search}.focus()")
