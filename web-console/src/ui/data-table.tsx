@@ -1,6 +1,6 @@
 import { IconArrowDown, IconArrowUp } from "@tabler/icons-react";
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { memo, useMemo, useRef, useState, type KeyboardEvent, type ReactNode } from "react";
+import { memo, useCallback, useMemo, useRef, useState, type KeyboardEvent, type ReactNode } from "react";
 import { useTranslation } from "react-i18next";
 
 const ROW_PX = 41;
@@ -55,11 +55,14 @@ export function DataTable<Row>({
   const [sort, setSort] = useState<Sort | null>(initialSort);
   const [current, setCurrent] = useState(0);
   const sorted = useMemo(() => sortRows(rows, columns, sort), [rows, columns, sort]);
+  // A measured height belongs to its row: it moves with the row when the order changes.
+  const keyAt = useCallback((index: number) => rowKey(sorted[index] as Row), [rowKey, sorted]);
   // eslint-disable-next-line react-hooks/incompatible-library -- its functions are used in this component only.
   const virtual = useVirtualizer({
     count: sorted.length,
     getScrollElement: () => scroller.current,
     estimateSize: () => ROW_PX,
+    getItemKey: keyAt,
     overscan: OVERSCAN,
     initialRect: { width: 1_000, height: 700 },
   });
