@@ -22,7 +22,7 @@ def stack() -> Iterator[Stack]:
             client.put(f"/v1/topics/{TOPIC}", json={"read_queues": 1, "write_queues": 1}).raise_for_status()
             for name in ("kept", "committed", "rolled back", "asked", "taken"):
                 IDS[name] = begin(client, name, "1h")
-            # Nobody answers for this group, so it is overdue after a second.
+            # This group has no producer that answers, so the transaction is overdue after a second.
             IDS["overdue"] = begin(client, "overdue", "1s")
         yield running
 

@@ -110,6 +110,36 @@ test("a wrong filter is an error and no empty result", async () => {
   expect(await screen.findByText("sql: expected a value at 3")).toBeTruthy();
 });
 
+test("a message that a decision delivered leads to its transaction; others do not", async () => {
+  let kind = "half";
+  const event = {
+    at: message("1").stored_at,
+    broker: "broker-a",
+    group: "TX",
+    client: null,
+    attempt: null,
+    detail: "",
+  };
+  stubGateway({
+    "GET /v1/topics/{topic}/messages": { json: { items: [], next_cursor: null, scanned: "1", truncated: false } },
+    "GET /v1/messages/{id}": { json: message("1") },
+    "GET /v1/messages/{id}/trace": () => ({
+      json: { message_id: "T1", topic: "orders", events: [{ ...event, kind }], groups: [], missing: [] },
+    }),
+  });
+  const at = "/messages?by=key&topic=orders&value=key-1&message=S1";
+  const operations = [...OPERATIONS, "GET /v1/transactions"];
+  const view = await renderView(<MessagesPage />, { path: "/messages", at, operations });
+  const link = await screen.findByRole("link", { name: "Open its transaction" });
+  expect(link.getAttribute("href")).toBe("/transactions?transaction=T1");
+  view.unmount();
+  kind = "stored";
+  await renderView(<MessagesPage />, { path: "/messages", at, operations });
+  const life = await screen.findByRole("region", { name: "Life of the message" });
+  expect(await within(life).findByText("Stored")).toBeTruthy();
+  expect(screen.queryByRole("link", { name: "Open its transaction" })).toBeNull();
+});
+
 test("a message opens with its body as text, its life, and is sent again after a question", async () => {
   const one = message("1", { body: HOSTILE, properties: { origin: "web" } });
   const sent = stubGateway({
