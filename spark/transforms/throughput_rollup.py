@@ -6,8 +6,8 @@ up exactly, from minutes to hours to days, and no message is counted twice at a 
 
 An interval between two samples does not count if the queue was deleted and made again in it, or if the offset went back
 (a rewind), or if the broker reported a reset of the group's offset. So no number is negative. If a commit passes over
-messages that retention has removed, or if it was set,
-these messages do not count as consumed (rates.py). Samples are written after a change and every five minutes. So an
+messages that retention has removed, or if it was set, these messages do not count as consumed (rates.py). A commit
+was set if it grew faster than any consumer, or if it grew only once, and far, while no client was connected. Samples are written after a change and every five minutes. So an
 interval of up to `gap_max_s` is known as a whole. If the last look at the broker before a sample is known
 (`looked_at`), nothing moved until that look, and the whole growth came after it. A longer interval has no samples in
 its middle, so buckets that lie completely inside it are absent. `covered_s` is the known part of a bucket. A bucket
@@ -50,7 +50,7 @@ def throughput_rollup(
 
     Args:
         samples: sampled_at, group? (null: the topic's own), topic, broker, queue_id, min_offset, max_offset,
-            committed_offset?, looked_at?, reset_messages?. For exact values at the ends of [start, end) they must reach one sample
+            committed_offset?, looked_at?, is_served?, reset_messages?. For exact values at the ends of [start, end) they must reach one sample
             beyond them.
         start: The time before which no returned bucket begins; with a time zone.
         end: The time before which all returned buckets begin; with a time zone.
@@ -72,6 +72,7 @@ def throughput_rollup(
         "min_offset",
         "max_offset",
         "looked_at",
+        fn.coalesce(~fn.col("is_served"), fn.lit(False)).alias("is_unserved"),
         fn.col("reset_messages").isNotNull().alias("is_reset"),
         fn.col("committed_offset").alias("offset"),
     )
@@ -108,6 +109,7 @@ def _came(known: DataFrame) -> DataFrame:
             "min_offset",
             "max_offset",
             "looked_at",
+            fn.lit(False).alias("is_unserved"),
             fn.lit(False).alias("is_reset"),
             fn.col("max_offset").alias("offset"),
         )
@@ -119,7 +121,8 @@ def _intervals(readings: DataFrame, gap_max_s: float) -> DataFrame:
 
     from_ms and to_ms are their times. Until still_ms nothing grew, because a look between them found no change.
     """
-    order = Window.partitionBy("group", "topic", "broker", "queue_id").orderBy("sampled_at").rowsBetween(-1, -1)
+    of_queue = Window.partitionBy("group", "topic", "broker", "queue_id")
+    order = of_queue.orderBy("sampled_at").rowsBetween(-1, -1)
     last = fn.lag(fn.struct("sampled_at", "min_offset", "max_offset", "offset")).over(order)
     from_ms, to_ms = fn.unix_millis("last.sampled_at"), fn.unix_millis("sampled_at")
     is_sound = (
@@ -136,14 +139,18 @@ def _intervals(readings: DataFrame, gap_max_s: float) -> DataFrame:
     there = fn.greatest("last.offset", fn.least("offset", "min_offset"))
     moving_ms = to_ms - fn.when(has_stood, looked_ms).otherwise(from_ms)
     settings = LagSettings()
-    is_jump = (fn.col("offset") - there >= settings.jump_messages_min) & (
-        (fn.col("offset") - there) * _MS > moving_ms * settings.jump_rate_min
-    )
+    grown = fn.col("offset") - there
+    whole = of_queue.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    is_alone = fn.col("is_unserved") & (fn.count(fn.when(grown > 0, 1)).over(whole) == 1)
+    is_jump = (grown >= settings.jump_messages_min) & ((grown * _MS > moving_ms * settings.jump_rate_min) | is_alone)
     begins_at = (
-        fn.when(fn.col("group").isNull(), fn.col("last.offset")).when(is_jump, fn.col("offset")).otherwise(there)
+        fn.when(fn.col("group").isNull(), fn.col("last.offset"))
+        .when(fn.col("is_jump"), fn.col("offset"))
+        .otherwise(there)
     )
     return (
         readings.withColumn("last", last)
+        .withColumn("is_jump", is_jump)
         .where(is_sound)
         .select(
             "group",

@@ -13,7 +13,7 @@ START = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 DAY = START.replace(hour=0)
 SAMPLES = (
     "sampled_at timestamp, group string, topic string, broker string, queue_id int,"
-    " min_offset long, max_offset long, committed_offset long, looked_at timestamp, reset_messages long"
+    " min_offset long, max_offset long, committed_offset long, looked_at timestamp, is_served boolean, reset_messages long"
 )
 COLUMNS = ["unit", "bucket_at", "topic", "group", "messages", "rate_max", "lag_messages", "covered_s", "queues"]
 
@@ -28,14 +28,18 @@ class Samples:
     def __init__(self):
         self.rows = []
 
-    def add(self, topic, readings, *, group="g", broker="b0", queue_id=0, looked=None, resets=None):
-        """Add readings; `looked`: seconds of a reading → seconds of the look before it. `resets`: → messages moved."""
+    def add(self, topic, readings, *, group="g", broker="b0", queue_id=0, looked=None, served=None, resets=None):
+        """Add readings; `looked`: seconds of a reading → seconds of the look before it. `resets`: → messages moved.
+
+        `served`: seconds of a reading → whether clients were connected.
+        """
         for seconds, top, committed, *bottom in readings:
             low = bottom[0] if bottom else 0
             before = (looked or {}).get(seconds)
             looked_at = None if before is None else at(before)
             moved = (resets or {}).get(seconds)
-            self.rows.append((at(seconds), group, topic, broker, queue_id, low, top, committed, looked_at, moved))
+            offsets, is_served = (low, top, committed), (served or {}).get(seconds)
+            self.rows.append((at(seconds), group, topic, broker, queue_id, *offsets, looked_at, is_served, moved))
         return self
 
 
@@ -69,6 +73,11 @@ def cases():
     # Two brokers whose samples lie apart: 1/s and 2/s overlap in one quarter of a minute of three.
     samples.add("two", [(0, 0, 0), (30, 30, 0), (45, 30, 0)])
     samples.add("two", [(0, 0, 0), (15, 0, 0), (45, 60, 0)], broker="b1")
+    return add_moves(samples)
+
+
+def add_moves(samples):
+    """Add commits that moved over messages that nobody consumed."""
     # 90 are consumed, all others are trimmed, and the consumer goes on behind them.
     samples.add("trim", [(0, 1_000_000, 0), (15, 1_000_000, 90), (30, 1_000_010, 1_000_005, 1_000_000)])
     # Resets beside consumers: forward by 500, and backward by 20 while 30 were consumed.
@@ -76,6 +85,10 @@ def cases():
     samples.add("set", beside, resets={30: 500, 60: -20})
     # A commit that was set three million on, and then consumed of.
     samples.add("skip", [(0, 3_000_100, 0), (15, 3_000_100, 3_000_000), (30, 3_000_100, 3_000_100)])
+    # A commit for a group without a client: set once; or of a client that came and left, which commits more than once.
+    samples.add("put", [(0, 5_000, 0), (15, 5_000, 4_000), (30, 5_000, 4_000)], served={15: False})
+    samples.add("short", [(0, 5_000, 0), (15, 5_000, 4_000), (30, 5_000, 4_010)], served={15: False})
+    samples.add("seen", [(0, 5_000, 0), (15, 5_000, 4_000), (30, 5_000, 4_000)], served={15: True})
     return samples
 
 
@@ -143,6 +156,13 @@ def test_a_reported_reset_never_counts_as_consumed(rollup, peaks):
     assert rollup["set", "g", "minute"][at(0)][2:] == (30.0, 1)
     assert rollup["set", None, "minute"] == {at(0): (30, None, 60.0, 1)}
     assert peaks["set", "g", "hour"] == {at(0): 2.0}
+
+
+def test_a_commit_that_was_set_while_no_client_was_connected_is_not_consumed(rollup, peaks):
+    assert rollup["put", "g", "minute"] == {at(0): (0, 1_000, 30.0, 1)}
+    assert peaks["put", "g", "hour"] == {at(0): 0.0}
+    assert rollup["short", "g", "minute"] == {at(0): (4_010, 990, 30.0, 1)}
+    assert rollup["seen", "g", "minute"] == {at(0): (4_000, 1_000, 30.0, 1)}
 
 
 def test_a_topic_of_two_groups_counts_once(rollup):
