@@ -303,7 +303,8 @@ def test_a_lost_key_file_is_created_again_and_the_old_key_stays_valid() -> None:
         new = stack.facts["api_key"]
         assert new == key_file.read_text().strip() != old
         assert new in stack.printed()
-        assert f"{key_file} was missing, so this API key is a new one" in stack.printed()
+        replaced = f"{key_file} was missing, so this API key is a new one"
+        stack.wait_for(lambda: replaced in stack.printed(), "to report the new key")
         with stack.http() as client:
             for key in (old, new):
                 assert client.get("/v1/keys", headers={"Authorization": f"Bearer {key}"}).status_code == 200

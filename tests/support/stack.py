@@ -105,8 +105,10 @@ class Stack:
     def start(self) -> None:
         """Start the stack and wait until it is ready."""
         began = time.monotonic()
+        printed_before = len(self.printed()) if self.output.exists() else 0
         self.launch()
         self.wait_for((self.directory / "stack.json").exists, "to be ready", timeout_s=READY_TIMEOUT_S)
+        self.wait_for(lambda: "Gantry is ready at" in self.printed()[printed_before:], "to say so")
         self.start_time_s = time.monotonic() - began
 
     def wait_for(self, condition: Callable[[], object], what: str, *, timeout_s: float = WAIT_TIMEOUT_S) -> None:
