@@ -44,11 +44,13 @@ class DispatchRequest(NamedTuple):
     def tags_code_in(self, queue: ConsumeQueue) -> int:
         """Return the last field of the unit, for a queue that may already have the unit.
 
-        A delayed message is due according to the delay levels at its time, so an existing unit keeps its value.
+        A delayed message is due according to the delay levels at its time, so an existing unit keeps its value. After a
+        power cut, the disk may have only a part of a unit. Then the value is before the time at which the message was
+        stored, and does not count.
         """
         if self.topic == SCHEDULE_TOPIC and self.queue_offset < queue.max_offset:
             unit = queue.unit(self.queue_offset)
-            if unit[:2] == self[:2]:
+            if unit[:2] == self[:2] and unit.tags_code >= self.stored_at_ms:
                 return unit.tags_code
         return self.tags_code
 

@@ -7,7 +7,8 @@ import pytest
 from gantry.model.delaylevel import DELAY_LEVELS_MS
 from gantry.model.javahash import tags_code
 from gantry.model.names import SCHEDULE_TOPIC
-from services.broker.store.dispatchrequest import DispatchRequestMaker
+from gantry.storeformat.layout import ConsumeQueueUnit
+from services.broker.store.dispatchrequest import DispatchRequest, DispatchRequestMaker
 from services.broker.store.settings import StoreSettings
 
 NOW_MS = 1_700_000_000_000
@@ -48,3 +49,28 @@ def test_levels_that_are_set_count_from_then_on(maker: DispatchRequestMaker) -> 
         7,
         7,
     ]
+
+
+class OneUnit:
+    """A queue with one unit."""
+
+    max_offset = 1
+
+    def __init__(self, tags_code: int) -> None:
+        self.tags_code = tags_code
+
+    def unit(self, index: int) -> ConsumeQueueUnit:
+        return ConsumeQueueUnit(4_096, 322, self.tags_code)
+
+
+@pytest.mark.parametrize(
+    ("there", "kept"),
+    [
+        (NOW_MS + 3_000, NOW_MS + 3_000),  # The level took longer when the message was stored.
+        (0, NOW_MS + 1_000),  # A power cut left the first part of the unit, up to the border of a sector.
+        (NOW_MS >> 32 << 32, NOW_MS + 1_000),
+    ],
+)
+def test_a_unit_keeps_its_due_time_unless_only_a_part_of_it_is_on_the_disk(there: int, kept: int) -> None:
+    request = DispatchRequest(4_096, 322, None, 0, NOW_MS + 1_000, SCHEDULE_TOPIC, "", "", NOW_MS)
+    assert request.tags_code_in(cast(Any, OneUnit(there))) == kept
