@@ -1,14 +1,40 @@
-"""`gantry broker`: list and drain brokers, remove old data, show and change settings."""
+"""`gantry broker`: run one broker; list and drain brokers, remove old data, show and change settings.
 
-from typing import Annotated
+`gantry broker --name broker-a …` runs a broker, as `gantry namesrv` and `gantry gateway` run their services: the images
+and unit files of operators use this form. `gantry broker run …` is the same.
+"""
+
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from gantry.cli.formatting import Item, print_facts, print_items, print_json
+from gantry.cli.launch import add_service
 from gantry.cli.options import DATA_DEFAULT, DataOption, JsonOption, KeyOption, UrlOption
 from gantry.cli.remote import connect, segment
 
-app = typer.Typer(name="broker", help="Operate brokers.", no_args_is_help=True)
+_RUN = "run"
+
+
+class Commands(TyperGroup):
+    """The commands. Options without a command run a broker."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the missing command before the options of a broker."""
+        own = {name for option in self.get_params(ctx) for name in option.opts}
+        if args and args[0].startswith("-") and args[0] not in own:
+            args = [_RUN, *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=Commands,
+    name="broker",
+    help="Operate brokers. Options without a command run one broker: `gantry broker --name broker-a …`.",
+    no_args_is_help=True,
+)
+add_service(app, "broker", command=_RUN)
 
 BrokerArgument = Annotated[str, typer.Argument(metavar="BROKER", help="A name that `gantry broker list` shows.")]
 

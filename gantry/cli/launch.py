@@ -1,12 +1,15 @@
 """`gantry namesrv|broker|gateway|scheduler|migrate`: replace this process by one service.
 
-The service parses the arguments itself (`gantry broker --help`).
+The service parses the arguments itself (`gantry gateway --help`). `gantry broker` also has commands about brokers that
+run (broker.py); options alone run one, and `gantry broker run --help` shows them.
 """
 
 import os
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
+
+import typer
 
 from gantry.cli.outcome import fail
 
@@ -19,6 +22,21 @@ SERVICES = {
 }
 # Modules that the extra [spark] installs. Reports need all of them.
 NEEDED_FOR_REPORTS = ("apscheduler", "psycopg", "pyspark")
+
+
+def add_service(app: typer.Typer, name: str, *, command: str | None = None) -> None:
+    """Add the command that runs a service to an app, under the service's name or another one."""
+    words = f"gantry {name}" if command is None else f"gantry {name} {command}"
+
+    # The service parses every argument itself, --help too.
+    @app.command(
+        command or name,
+        help=f"{SERVICES[name][1]} `{words} --help` shows its options.",
+        add_help_option=False,
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+    )
+    def run(ctx: typer.Context) -> None:
+        launch(name, ctx.args)
 
 
 def launch(name: str, arguments: Sequence[str]) -> None:

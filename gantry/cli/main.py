@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from gantry.cli.launch import SERVICES, launch
+from gantry.cli.launch import SERVICES, add_service
 from gantry.cli.options import DATA_DEFAULT
 from gantry.cli.outcome import discard_output, fail
 from gantry.cli.stack.layout import BROKERS_DEFAULT, HOST_DEFAULT, StackOptions
@@ -113,20 +113,9 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
-def _add_service(name: str, summary: str) -> None:
-    # The service parses every argument itself, --help too.
-    @app.command(
-        name,
-        help=f"{summary} `gantry {name} --help` shows its options.",
-        add_help_option=False,
-        context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
-    )
-    def run(ctx: typer.Context) -> None:
-        launch(name, ctx.args)
-
-
-for _name, (_, _summary) in SERVICES.items():
-    _add_service(_name, _summary)
+for _name in SERVICES:
+    if _name not in COMMAND_GROUPS:  # `gantry broker` adds its service itself.
+        add_service(app, _name)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
