@@ -112,8 +112,8 @@ export function toSettings(group: Group): GroupSettings {
 }
 
 /**
- * Returns the body of a change that sets the named settings only. What is no number stays a text, so that the gateway
- * refuses it by its field. Throws RangeError for a policy that is none.
+ * Returns the body of a change that sets the named settings only. A text that is no number stays a text, so that the
+ * gateway refuses it by its field. Throws RangeError for a policy that is none.
  */
 export function toChange(settings: GroupSettings, names: readonly SettingName[]): GroupChange {
   return Object.fromEntries(

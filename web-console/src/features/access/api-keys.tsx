@@ -1,7 +1,7 @@
 import { Badge, Button, Drawer, Group, Switch, Text, TextInput } from "@mantine/core";
 import { IconPlus, IconSearch } from "@tabler/icons-react";
 import { useInfiniteQuery } from "@tanstack/react-query";
-import { useDeferredValue, useEffect, useState } from "react";
+import { useDeferredValue, useState } from "react";
 import { useTranslation } from "react-i18next";
 import type { ApiKey } from "@/api/api-keys";
 import { rightsOf, stateOfKey, type KeyState } from "@/models/access";
@@ -15,6 +15,7 @@ import { Empty, QueryState } from "@/ui/page-frame";
 import { useOperations, useRole } from "@/ui/session";
 import { useUrlState } from "@/ui/url-state";
 import { Ago, Name, When } from "@/ui/value";
+import { useAllPages } from "@/ui/paging";
 import { CreateKey } from "./create-key";
 import { KeyDetails } from "./key-details";
 import { apiKeysQuery } from "./queries";
@@ -31,10 +32,7 @@ export function ApiKeys() {
   const [url, setUrl] = useUrlState({ q: "", key: "", revoked: "no" });
   const [isCreating, setCreating] = useState(false);
   const query = useInfiniteQuery(apiKeysQuery(url.revoked === "yes"));
-  const { hasNextPage, isFetchingNextPage, isError, fetchNextPage } = query;
-  useEffect(() => {
-    if (hasNextPage && !isFetchingNextPage && !isError) void fetchNextPage();
-  }, [hasNextPage, isFetchingNextPage, isError, fetchNextPage]);
+  useAllPages(query);
   const keys = query.data?.pages.flatMap((page) => page.items) ?? [];
   const search = useDeferredValue(url.q);
   const found = searchNames(keys, search, (key) => `${key.name} ${key.id}`);
@@ -100,7 +98,7 @@ export function ApiKeys() {
         }
       </QueryState>
       <Drawer
-        opened={url.key !== "" && query.data !== undefined && !hasNextPage}
+        opened={url.key !== "" && query.data !== undefined && !query.hasNextPage}
         onClose={() => {
           setUrl({ key: "" });
         }}

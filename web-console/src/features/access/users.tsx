@@ -1,7 +1,7 @@
 import { Badge, Button, Drawer, Group, Text, TextInput } from "@mantine/core";
 import { IconPlus, IconSearch } from "@tabler/icons-react";
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
-import { useDeferredValue, useEffect, useState } from "react";
+import { useDeferredValue, useState } from "react";
 import { useTranslation } from "react-i18next";
 import type { User } from "@/api/users";
 import { lastLogInOf, ROLES, type LastLogIn } from "@/models/access";
@@ -14,6 +14,7 @@ import { Empty, QueryState } from "@/ui/page-frame";
 import { useCaller, useOperations, useRole } from "@/ui/session";
 import { useUrlState } from "@/ui/url-state";
 import { Ago, Name, Value } from "@/ui/value";
+import { useAllPages } from "@/ui/paging";
 import { CreateUser } from "./create-user";
 import { logInsQuery, usersQuery } from "./queries";
 import { UserDetails } from "./user-details";
@@ -29,10 +30,7 @@ export function Users() {
   const [url, setUrl] = useUrlState({ q: "", user: "" });
   const [isCreating, setCreating] = useState(false);
   const query = useInfiniteQuery(usersQuery);
-  const { hasNextPage, isFetchingNextPage, isError, fetchNextPage } = query;
-  useEffect(() => {
-    if (hasNextPage && !isFetchingNextPage && !isError) void fetchNextPage();
-  }, [hasNextPage, isFetchingNextPage, isError, fetchNextPage]);
+  useAllPages(query);
   const hasLogIns = isAdmin && has(["GET /v1/audit"]);
   const logIns = useQuery({ ...logInsQuery, enabled: hasLogIns }).data;
   const lastOf = (user: User) => (logIns === undefined ? null : lastLogInOf(user, logIns.newest, logIns.isWhole));
@@ -91,7 +89,7 @@ export function Users() {
         }
       </QueryState>
       <Drawer
-        opened={url.user !== "" && query.data !== undefined && !hasNextPage}
+        opened={url.user !== "" && query.data !== undefined && !query.hasNextPage}
         onClose={() => {
           setUrl({ user: "" });
         }}

@@ -13,6 +13,7 @@ import { PageFrame, QueryState } from "@/ui/page-frame";
 import { useOperations } from "@/ui/session";
 import { useUrlState } from "@/ui/url-state";
 import { Ago, Name } from "@/ui/value";
+import { MoreRows } from "@/ui/paging";
 import { EntryDetails } from "./entry-details";
 import { ANY, Filters } from "./filters";
 import { auditQuery } from "./queries";
@@ -78,16 +79,7 @@ export function AuditPage() {
                 change({ entry: row.id });
               }}
             />
-            {query.hasNextPage && (
-              <Button
-                variant="default"
-                loading={query.isFetchingNextPage}
-                onClick={() => void query.fetchNextPage()}
-                style={{ alignSelf: "center" }}
-              >
-                {t("older")}
-              </Button>
-            )}
+            <MoreRows query={query} label={t("older")} />
           </Stack>
         )}
       </QueryState>

@@ -16,6 +16,7 @@ import { Empty, PageFrame, QueryState } from "@/ui/page-frame";
 import { useOperations, useRole } from "@/ui/session";
 import { useUrlState } from "@/ui/url-state";
 import { Ago, Name, Value } from "@/ui/value";
+import { MoreRows } from "@/ui/paging";
 import { Filters } from "./filters";
 import { LetterDetails, Redriven } from "./letter-details";
 import { lettersQuery } from "./queries";
@@ -82,16 +83,7 @@ export function DeadLettersPage() {
                   }}
                 />
               )}
-              {query.hasNextPage && (
-                <Button
-                  variant="default"
-                  loading={query.isFetchingNextPage}
-                  onClick={() => void query.fetchNextPage()}
-                  style={{ alignSelf: "center" }}
-                >
-                  {t("older")}
-                </Button>
-              )}
+              <MoreRows query={query} label={t("older")} />
             </Stack>
           )}
         </QueryState>

@@ -2,7 +2,7 @@ import { Badge, Button, Group as Row, Switch, Text, TextInput } from "@mantine/c
 import { IconPlus, IconSearch } from "@tabler/icons-react";
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
-import { useDeferredValue, useEffect, useMemo, useState } from "react";
+import { useDeferredValue, useMemo, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { gantryCommand } from "@/models/commands";
 import { summariesOf, type GroupSummary } from "@/models/groups";
@@ -17,6 +17,7 @@ import { useOperations, useRole } from "@/ui/session";
 import { useUrlState } from "@/ui/url-state";
 import { Ago, Name, Value } from "@/ui/value";
 import { Verdict } from "@/ui/verdict";
+import { useAllPages } from "@/ui/paging";
 import { CreateGroup } from "./create-group";
 import { groupsQuery, lagQuery } from "./queries";
 import { Trend } from "./trend";
@@ -35,10 +36,7 @@ export function GroupsPage() {
   const hasLag = has(["GET /v1/reports/lag_report/rows"]);
   const query = useInfiniteQuery(groupsQuery(url.system === "yes"));
   const lag = useQuery({ ...lagQuery, enabled: hasLag });
-  const { hasNextPage, isFetchingNextPage, isError, fetchNextPage } = query;
-  useEffect(() => {
-    if (hasNextPage && !isFetchingNextPage && !isError) void fetchNextPage();
-  }, [hasNextPage, isFetchingNextPage, isError, fetchNextPage]);
+  useAllPages(query);
   const summaries = useMemo(
     () => summariesOf(query.data?.pages.flatMap((page) => page.items) ?? [], lag.data?.rows ?? []),
     [query.data, lag.data],
@@ -94,7 +92,7 @@ export function GroupsPage() {
         />
         <Text size="sm" c="dimmed" role="status">
           {query.data === undefined ? "" : count}
-          {hasNextPage && ` ${t("loadingMore")}`}
+          {query.hasNextPage && ` ${t("loadingMore")}`}
         </Text>
         {hasLag && lag.data !== undefined && (
           <Text size="sm" c="dimmed">

@@ -14,6 +14,7 @@ import { Problem } from "@/ui/problem";
 import { useOperations, useRole } from "@/ui/session";
 import { useUrlState } from "@/ui/url-state";
 import { Ago, Name, Value } from "@/ui/value";
+import { MoreRows } from "@/ui/paging";
 import { cancelJob, jobsQuery, keys } from "./queries";
 
 const STATES = ["queued", "running", "done", "failed", "cancelled"] as const;
@@ -51,16 +52,7 @@ export function JobsPage() {
                 change({ job: row.job });
               }}
             />
-            {query.hasNextPage && (
-              <Button
-                variant="default"
-                loading={query.isFetchingNextPage}
-                onClick={() => void query.fetchNextPage()}
-                style={{ alignSelf: "center" }}
-              >
-                {t("more")}
-              </Button>
-            )}
+            <MoreRows query={query} label={t("more")} />
           </Stack>
         )}
       </QueryState>

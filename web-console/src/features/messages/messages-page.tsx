@@ -11,6 +11,7 @@ import { Empty, PageFrame, QueryState } from "@/ui/page-frame";
 import { useOperations } from "@/ui/session";
 import { useUrlState } from "@/ui/url-state";
 import { Name } from "@/ui/value";
+import { MoreRows } from "@/ui/paging";
 import { saveMessages } from "./export";
 import { LiveTail } from "./live-tail";
 import { MessageDrawer } from "./message-drawer";
@@ -202,16 +203,7 @@ function Found({ search, onOpen }: { search: Search; onOpen: (message: Message) 
           ) : (
             <MessageTable rows={messages} onOpen={onOpen} />
           )}
-          {query.hasNextPage && (
-            <Button
-              variant="default"
-              style={{ alignSelf: "center" }}
-              loading={query.isFetchingNextPage}
-              onClick={() => void query.fetchNextPage()}
-            >
-              {t("common:more")}
-            </Button>
-          )}
+          <MoreRows query={query} />
         </Stack>
       )}
     </QueryState>

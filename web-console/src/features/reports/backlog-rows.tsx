@@ -11,7 +11,7 @@ import { Empty, QueryState } from "@/ui/page-frame";
 import { useUrlState } from "@/ui/url-state";
 import { Name, Value } from "@/ui/value";
 import { isWithoutRun, backlogRowsQuery } from "./queries";
-import { MoreRows } from "./more-rows";
+import { MoreRows } from "@/ui/paging";
 import { RowsHead } from "./rows-head";
 
 /** What the backlogs of groups consist of, one section at a time. */

@@ -13,7 +13,7 @@ import { useUrlState } from "@/ui/url-state";
 import { Ago, Name, Value } from "@/ui/value";
 import { Verdict } from "@/ui/verdict";
 import { isWithoutRun, lagQueuesQuery, lagRowsQuery } from "./queries";
-import { MoreRows } from "./more-rows";
+import { MoreRows } from "@/ui/paging";
 import { RowsHead } from "./rows-head";
 
 /** The groups of a lag report, the worst first. A row opens what is known about it, with the next step. */

@@ -10,6 +10,7 @@ import { useNow } from "@/ui/now";
 import { QueryState } from "@/ui/page-frame";
 import { useUrlState } from "@/ui/url-state";
 import { Ago, Name, Value } from "@/ui/value";
+import { MoreRows } from "@/ui/paging";
 import { runsQuery } from "./queries";
 import { RunProgress, RunStatus } from "./run-state";
 
@@ -29,16 +30,7 @@ export function RunHistory({ job }: { job: string }) {
             />
           </Group>
           <RunTable runs={runs} />
-          {query.hasNextPage && (
-            <Button
-              variant="default"
-              loading={query.isFetchingNextPage}
-              onClick={() => void query.fetchNextPage()}
-              style={{ alignSelf: "center" }}
-            >
-              {t("run.older")}
-            </Button>
-          )}
+          <MoreRows query={query} label={t("run.older")} />
         </Stack>
       )}
     </QueryState>

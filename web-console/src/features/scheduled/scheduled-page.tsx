@@ -1,4 +1,4 @@
-import { Alert, Button, Drawer, Stack } from "@mantine/core";
+import { Alert, Drawer, Stack } from "@mantine/core";
 import { useDebouncedValue } from "@mantine/hooks";
 import { useInfiniteQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
@@ -9,6 +9,7 @@ import { ANY_TIME, dueQuery, withMoves, type Moves, type Waiting } from "@/model
 import { CopyAs } from "@/ui/copy-as";
 import { Empty, PageFrame, QueryState } from "@/ui/page-frame";
 import { useUrlState } from "@/ui/url-state";
+import { MoreRows } from "@/ui/paging";
 import { Filters } from "./filters";
 import { OutcomeAlert, type Outcome } from "./outcome";
 import { waitingKey, waitingQuery } from "./queries";
@@ -81,16 +82,7 @@ export function ScheduledPage() {
                       : t("noneLike")}
                 </Empty>
               )}
-              {query.hasNextPage && (
-                <Button
-                  variant="default"
-                  loading={query.isFetchingNextPage}
-                  onClick={() => void query.fetchNextPage()}
-                  style={{ alignSelf: "center" }}
-                >
-                  {t("later")}
-                </Button>
-              )}
+              <MoreRows query={query} label={t("later")} />
             </Stack>
           )}
         </QueryState>

@@ -2,7 +2,7 @@ import { Badge, Button, Group, Switch, Text, TextInput } from "@mantine/core";
 import { IconPlus, IconSearch } from "@tabler/icons-react";
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
-import { useDeferredValue, useEffect, useMemo, useState } from "react";
+import { useDeferredValue, useMemo, useState } from "react";
 import { useTranslation } from "react-i18next";
 import type { Topic } from "@/api/topics";
 import { gantryCommand } from "@/models/commands";
@@ -15,6 +15,7 @@ import { Empty, PageFrame, QueryState } from "@/ui/page-frame";
 import { useOperations, useRole } from "@/ui/session";
 import { useUrlState } from "@/ui/url-state";
 import { Ago, Name, Value } from "@/ui/value";
+import { useAllPages } from "@/ui/paging";
 import { CreateTopic } from "./create-topic";
 import { topicsQuery } from "./queries";
 
@@ -31,10 +32,7 @@ export function TopicsPage() {
   const isOperator = useRole("operator");
   const mayCreate = isOperator && has(["PUT /v1/topics/{topic}"]);
   const query = useInfiniteQuery(topicsQuery(url.system === "yes"));
-  const { hasNextPage, isFetchingNextPage, isError, fetchNextPage } = query;
-  useEffect(() => {
-    if (hasNextPage && !isFetchingNextPage && !isError) void fetchNextPage();
-  }, [hasNextPage, isFetchingNextPage, isError, fetchNextPage]);
+  useAllPages(query);
   const topics = useMemo(() => query.data?.pages.flatMap((page) => page.items) ?? [], [query.data]);
   const search = useDeferredValue(url.q);
   const found = useMemo(() => searchTopics(topics, search), [topics, search]);
@@ -88,7 +86,7 @@ export function TopicsPage() {
         />
         <Text size="sm" c="dimmed" role="status">
           {query.data === undefined ? "" : count}
-          {hasNextPage && ` ${t("loadingMore")}`}
+          {query.hasNextPage && ` ${t("loadingMore")}`}
         </Text>
       </Group>
       <QueryState query={query} select={(data) => data.pages[0]} isEmpty={() => topics.length === 0} empty={t("none")}>

@@ -1,4 +1,4 @@
-import { Button, Drawer, Stack } from "@mantine/core";
+import { Drawer, Stack } from "@mantine/core";
 import { useDebouncedValue } from "@mantine/hooks";
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useTranslation } from "react-i18next";
@@ -9,6 +9,7 @@ import { CopyAs } from "@/ui/copy-as";
 import { useNow } from "@/ui/now";
 import { Empty, PageFrame, QueryState } from "@/ui/page-frame";
 import { useUrlState } from "@/ui/url-state";
+import { MoreRows } from "@/ui/paging";
 import { Filters } from "./filters";
 import { transactionQuery, transactionsQuery } from "./queries";
 import { TransactionDetails } from "./transaction-details";
@@ -54,16 +55,7 @@ export function TransactionsPage() {
             ) : (
               <Empty>{query.hasNextPage ? t("noneSoFar") : isAny ? t("noneAtAll") : t("noneLike")}</Empty>
             )}
-            {query.hasNextPage && (
-              <Button
-                variant="default"
-                loading={query.isFetchingNextPage}
-                onClick={() => void query.fetchNextPage()}
-                style={{ alignSelf: "center" }}
-              >
-                {t("older")}
-              </Button>
-            )}
+            <MoreRows query={query} label={t("older")} />
           </Stack>
         )}
       </QueryState>
