@@ -149,7 +149,7 @@ async def test_homes_are_the_desired_brokers_that_have_the_topic(database: Datab
         await topics.mark_deleting("GONE", actor=ALICE)
         assert await topics.homes() == {"a", "b"}
         found = await topics.held_by(["b", "gone", "retired"])
-        assert found == {"b": {"SOME"}, "gone": set(), "retired": set()}
+        assert found == {"b": ["SOME"], "gone": [], "retired": []}
 
 
 async def test_settling_affects_one_version_only(database: Database) -> None:

@@ -149,7 +149,8 @@ class LagSeries:
                 # The lag on this broker is unknown. A pair that is on no other broker still counts as unknown.
                 sums.setdefault(key, _Sum()).add_unknown(gone)
         # There is no earlier round with the broker if the gateway or the group is newer than its silence.
-        for broker, topics in missing.items():
+        for broker, held in missing.items():
+            topics = frozenset(held)
             groups = {group for group, topic in sums if topic in topics}
             for (group, topic), found in sums.items():
                 # Postgres does not know retry topics. A broker has those of the groups that consume from it.
