@@ -55,6 +55,20 @@ async def wait_for(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.05)
 
 
+async def started(stack: AsyncExitStack, folder: Path) -> tuple[NamesrvProcess, BrokerProcess, ClientEngine]:
+    """Start a name server, a broker with the topic T of four queues, and an engine."""
+    namesrv = stack.enter_context(NamesrvProcess(folder / "namesrv"))
+    broker = stack.enter_context(BrokerProcess(folder, namesrv=namesrv.address))
+    async with peer_of(broker.address) as peer:
+        await peer.make_topic("T", queues=4)
+        await wait_until(lambda: peer.route("T", namesrv.address), "the route")
+    settings = ClientSettings(namesrv=(namesrv.address,), poll_namesrv_interval_ms=1_000)
+    engine = ClientEngine(settings, clock=SystemClock(), rng=Rng())
+    await engine.start()
+    stack.push_async_callback(engine.stop)
+    return namesrv, broker, engine
+
+
 @pytest.mark.parametrize("is_orderly", [False, True])
 async def test_nothing_is_lost_if_the_broker_is_killed_under_a_listener(tmp_path: Path, *, is_orderly: bool) -> None:
     seen: list[str] = []
@@ -67,15 +81,7 @@ async def test_nothing_is_lost_if_the_broker_is_killed_under_a_listener(tmp_path
         seen.append(message.body.decode())
 
     async with AsyncExitStack() as stack:
-        namesrv = stack.enter_context(NamesrvProcess(tmp_path / "namesrv"))
-        broker = stack.enter_context(BrokerProcess(tmp_path, namesrv=namesrv.address))
-        async with peer_of(broker.address) as peer:
-            await peer.make_topic("T", queues=4)
-            await wait_until(lambda: peer.route("T", namesrv.address), "the route")
-        settings = ClientSettings(namesrv=(namesrv.address,), poll_namesrv_interval_ms=1_000)
-        engine = ClientEngine(settings, clock=SystemClock(), rng=Rng())
-        await engine.start()
-        stack.push_async_callback(engine.stop)
+        namesrv, broker, engine = await started(stack, tmp_path)
         consumer = PushConsumer(engine, "g", ["T"], listen, is_orderly=is_orderly, start=FIRST, settings=SETTINGS)
         await consumer.start()
         stored: list[str] = []
@@ -121,15 +127,7 @@ async def test_every_broadcasting_consumer_gets_all_messages_although_the_broker
 ) -> None:
     consumer_of, seen = broadcasting(tmp_path / "offsets")
     async with AsyncExitStack() as stack:
-        namesrv = stack.enter_context(NamesrvProcess(tmp_path / "namesrv"))
-        broker = stack.enter_context(BrokerProcess(tmp_path, namesrv=namesrv.address))
-        async with peer_of(broker.address) as peer:
-            await peer.make_topic("T", queues=4)
-            await wait_until(lambda: peer.route("T", namesrv.address), "the route")
-        settings = ClientSettings(namesrv=(namesrv.address,), poll_namesrv_interval_ms=1_000)
-        engine = ClientEngine(settings, clock=SystemClock(), rng=Rng())
-        await engine.start()
-        stack.push_async_callback(engine.stop)
+        namesrv, broker, engine = await started(stack, tmp_path)
         consumers = {name: consumer_of(engine, name) for name in seen}
         for consumer in consumers.values():
             await consumer.start()
