@@ -147,10 +147,9 @@ class ConfigRepository(Generic[Row]):
         if found:
             held = self._held().subquery()
             # One value for each broker: a hundred thousand rows would hold the event loop for a tenth of a second.
-            names = func.jsonb_agg(held.c.name)
+            names = func.jsonb_agg(held.c.name).label("names")
             query = select(held.c.broker, names).where(held.c.broker.in_(found)).group_by(held.c.broker)
-            for broker, held_names in await self._session.execute(query):
-                found[broker] = held_names
+            found |= {row.broker: row.names for row in await self._session.execute(query)}
         return found
 
     def _held(self) -> Select[Any]:
