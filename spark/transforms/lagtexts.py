@@ -180,24 +180,26 @@ def _hot_queue() -> Sql:
 
 def _waiting() -> Sql:
     """Return how much waits and for how long, as a clause."""
-    messages = choose(
-        ("lag_messages = 1", "1 message waits"), otherwise=text(_number("lag_messages"), " messages wait")
-    )
     oldest = choose(("lag_seconds IS NOT NULL", text(", the oldest for ", _duration_text("lag_seconds"))), otherwise="")
-    known = choose(
-        ("known_lag_messages = 1", "1 message waits"), otherwise=text(_number("known_lag_messages"), " messages wait")
-    )
     partly = text(
-        known,
+        _messages_wait("known_lag_messages"),
         " where it has committed, and how many more is unknown, since nothing was ever committed in ",
         _number("never_committed_queues"),
         " of ",
         _counted("queues", "queue"),
     )
     return choose(
-        ("lag_messages IS NOT NULL", text(messages, oldest)),
+        ("lag_messages IS NOT NULL", text(_messages_wait("lag_messages"), oldest)),
         ("known_lag_messages IS NOT NULL AND never_committed_queues < queues", partly),
         otherwise="how many messages wait is unknown, since nothing was ever committed",
+    )
+
+
+def _messages_wait(name: str) -> Sql:
+    """Return "1 message waits", "1,234 messages wait". The offsets count what a filter of the group rejects as well."""
+    count = choose((f"{name} = 1", "1 message waits"), otherwise=text(_number(name), " messages wait"))
+    return choose(
+        ("`filter` IS NOT NULL", text("at most ", count, " (the group's filter accepts only some)")), otherwise=count
     )
 
 

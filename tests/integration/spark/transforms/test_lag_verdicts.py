@@ -56,6 +56,7 @@ def broken(world):
     stands = [(600, 60, 40), (300, 90, 40)]
     world.group("stalled", clients=3).queue("stalled", **behind, head={"age": 450}, samples=stands)
     world.group("stopped", clients=0).queue("stopped", **behind, head={"age": 5})
+    world.group("selects", clients=0).queue("selects", **behind, head={"age": 5, "filter": "a || b"})
     world.group("never", clients=0, seen=False).queue("never", high=7, committed=None)
     world.group("partly", clients=0).queue("partly", 0, **behind, head={"age": 5})
     world.queue("partly", 1, high=7, committed=None)
@@ -81,6 +82,14 @@ def broken(world):
         ("grows", "LAGGING", "2,000 messages wait, the oldest for 4 min; 8.0/s come in, 5.0/s are consumed."),
         ("drains", "LAGGING", "2,000 messages wait, the oldest for 6 min; 2.0/s come in, 6.0/s are consumed."),
         ("stopped", "STOPPED", "No consumer is connected, though there was one; 60 messages wait, the oldest for 5 s."),
+        (
+            "selects",
+            "STOPPED",
+            (
+                "No consumer is connected, though there was one; at most 60 messages wait (the group's filter accepts only "
+                "some), the oldest for 5 s."
+            ),
+        ),
         (
             "never",
             "NO_CONSUMER",
