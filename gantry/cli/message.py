@@ -2,6 +2,7 @@
 
 import base64
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ from gantry.cli.formatting import cell, message_line, print_facts, print_items, 
 from gantry.cli.life import print_life
 from gantry.cli.options import DATA_DEFAULT, DataOption, JsonOption, KeyOption, TopicArgument, UrlOption
 from gantry.cli.outcome import EXIT_FAILED, fail, warn
-from gantry.cli.remote import connect, segment
+from gantry.cli.remote import Remote, connect, segment
 from gantry.cli.tail import QueueFollower, follow
 
 app = typer.Typer(name="message", help="Send, read, consume and schedule messages.", no_args_is_help=True)
@@ -128,25 +129,59 @@ def trace(
 @app.command()
 def find(
     topic: TopicArgument,
-    wanted: Annotated[str, typer.Argument(metavar="KEY", help="A key of the messages, or a message id.")],
+    wanted: Annotated[
+        str | None, typer.Argument(metavar="KEY", help="A key of the messages, or a message id.", show_default=False)
+    ] = None,
     *,
-    limit: Annotated[int, typer.Option(help="Maximum number of messages.")] = 100,
+    from_: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="Only messages stored at or after it.")
+    ] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Only messages stored before it.")] = None,
+    tags: Annotated[str | None, typer.Option("--filter", help="Only these tags, separated by `||`.")] = None,
+    sql: Annotated[str | None, typer.Option(help="Only messages that this SQL92 expression accepts.")] = None,
+    not_consumed_by: Annotated[
+        str | None, typer.Option(metavar="GROUP", help="Only messages that this group has not consumed.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of messages.")] = 100,
     data: DataOption = DATA_DEFAULT,
     url: UrlOption = None,
     key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find messages of a topic by key, newest first."""
-    path = f"/v1/topics/{segment(topic)}/messages"
-    found = connect(data, url, key).call("GET", path, query={"key": wanted, "limit": limit})
+    """Find messages of a topic: by KEY, newest first, or by the options, oldest first."""
+    query = {"key": wanted, "from": from_, "to": to, "filter": tags, "sql": sql, "not_consumed_by": not_consumed_by}
+    if all(value is None for value in query.values()):
+        fail("give a KEY, or one of --from, --to, --filter, --sql and --not-consumed-by")
+    found = _find(connect(data, url, key), f"/v1/topics/{segment(topic)}/messages", query, limit)
+    for queue in found.missing:
+        warn(f"the messages of queue {queue['queue_id']} of {queue['broker']} are unknown: {queue['reason']}")
     if as_json:
-        print_json(found["items"])
+        print_json(found.items)
         return
     columns = ["stored_at", "broker", "queue_id", "queue_offset", "tag", "keys", "message_id", "body"]
-    rows = [[item[column] for column in columns] for item in found["items"]]
-    print_table(columns, rows, empty=f"no message of {topic} has the key {wanted}")
-    if found["truncated"]:
-        print("the list may be incomplete: a broker stopped searching at its limit")
+    rows = [[item[column] for column in columns] for item in found.items]
+    where = "" if wanted is None else f" with the key {wanted}"
+    print_table(columns, rows, empty=f"{topic} has no such message{where}")
+    if found.is_truncated:
+        print("there may be more messages: the search ended at a limit")
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    items: list[dict[str, Any]]
+    missing: list[dict[str, Any]]
+    is_truncated: bool
+
+
+def _find(gateway: Remote, path: str, query: dict[str, Any], limit: int) -> _Found:
+    """Return the first `limit` messages of a search, from as many pages as they need."""
+    items: list[dict[str, Any]] = []
+    while True:
+        page = gateway.call("GET", path, query={**query, "limit": min(limit - len(items), 1_000)})
+        items += page["items"]
+        query["cursor"] = page["next_cursor"]
+        if page["next_cursor"] is None or len(items) >= limit:
+            return _Found(items, page.get("missing", []), page["truncated"])
 
 
 @app.command("scheduled")

@@ -119,6 +119,34 @@ def find_messages(topic: str, key: str, *, limit: int, system: bool) -> Call[Fou
     return Call("GET", path, msgpack_of(FoundMessages), params, headers={"accept": MSGPACK})
 
 
+def search_messages(
+    topic: str,
+    *,
+    not_before: str | None,
+    before: str | None,
+    expression: str,
+    sql: str | None,
+    not_consumed_by: str | None,
+    limit: int,
+    cursor: str | None,
+    system: bool,
+) -> Call[FoundMessages]:
+    """Search a topic by store time, filter and group."""
+    params = params_of(
+        to=before,
+        filter=expression if sql is None else None,
+        sql=sql,
+        not_consumed_by=not_consumed_by,
+        limit=str(limit),
+        cursor=cursor,
+        system=_flag(system),
+    )
+    if not_before is not None:
+        params["from"] = not_before
+    path = path_of("topics", topic, "messages")
+    return Call("GET", path, msgpack_of(FoundMessages), params, headers={"accept": MSGPACK})
+
+
 def read_queue(
     topic: str,
     broker: str,

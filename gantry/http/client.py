@@ -90,6 +90,46 @@ class GantryClient(AlertClient, ConsumeClient, KeyClient, OffsetClient, ReportCl
         """Find messages by one of their keys, newest first."""
         return self.run(calls.find_messages(topic, key, limit=limit, system=system))
 
+    def search_messages(
+        self,
+        topic: str,
+        *,
+        not_before: str | None = None,
+        before: str | None = None,
+        expression: str = "*",
+        sql: str | None = None,
+        not_consumed_by: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+        system: bool = False,
+    ) -> FoundMessages:
+        """Return a page of a topic's messages, the oldest first; `next_cursor` leads to the next page.
+
+        Args:
+            topic: The topic.
+            not_before: First store time, as RFC 3339 text; None for the first message.
+            before: First store time that is too late; None for no end.
+            expression: Tags separated by `||`.
+            sql: SQL92 expression instead of tags (docs/filters.md).
+            not_consumed_by: Group: only messages at or after its committed offsets.
+            limit: Maximum number of messages of the page.
+            cursor: `next_cursor` of the page before, with the same other arguments.
+            system: Whether messages have their system properties.
+        """
+        return self.run(
+            calls.search_messages(
+                topic,
+                not_before=not_before,
+                before=before,
+                expression=expression,
+                sql=sql,
+                not_consumed_by=not_consumed_by,
+                limit=limit,
+                cursor=cursor,
+                system=system,
+            )
+        )
+
     def read_queue(
         self,
         topic: str,

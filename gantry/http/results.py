@@ -109,13 +109,23 @@ class QueueMessages(msgspec.Struct, frozen=True):
     damaged: list[DamagedRecord] = []
 
 
+class MissingQueue(msgspec.Struct, frozen=True):
+    """A queue that a search could not read, and why: its messages are unknown."""
+
+    broker: str
+    queue_id: int
+    reason: str
+
+
 class FoundMessages(msgspec.Struct, frozen=True):
-    """Messages found by key, the newest first."""
+    """Messages found by key, the newest first; or a page of a search, the oldest first."""
 
     items: list[Message]
     scanned: int
     truncated: bool
     next_cursor: str | None = None
+    damaged: list[DamagedRecord] = []
+    missing: list[MissingQueue] = []
 
 
 class LifeEvent(msgspec.Struct, frozen=True, kw_only=True):

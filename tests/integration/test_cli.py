@@ -56,6 +56,14 @@ def test_messages_are_sent_and_read(gantry: Gantry) -> None:
         assert time.monotonic() < deadline, "the index never returned the message"
     assert [item["stored_id"] for item in by_key] == [sent["stored_id"]]
     gantry.json("message", "send", "IN_OUT", "second", "--tag", "AA")
+    for options in (("--sql", "origin = 'EWR'"), ("--filter", "UA"), ("--to", sent_again_at(gantry))):
+        assert [item["body"] for item in gantry.json("message", "find", "IN_OUT", *options)] == [body]
+    assert len(gantry.json("message", "find", "IN_OUT", "--from", "2020-01-01T00:00:00Z")) == 2
+    nothing = gantry.run("message", "find", "IN_OUT")
+    assert (nothing.returncode, "give a KEY, or one of --from" in nothing.stderr) == (1, True)
+    gantry.json("group", "create", "IN_OUT_READERS")
+    unknown = gantry.run("message", "find", "IN_OUT", "--not-consumed-by", "IN_OUT_READERS")
+    assert "has never committed an offset here" in unknown.stderr
     tail = gantry.run("message", "tail", "IN_OUT", "--from-start", "--until-end", "--json")
     assert [json.loads(line)["body"] for line in tail.stdout.splitlines()] == [body, "second"]
     only = gantry.run("message", "tail", "IN_OUT", "--from-start", "--until-end", "--filter", "AA")
@@ -67,6 +75,13 @@ def test_messages_are_sent_and_read(gantry: Gantry) -> None:
     nowhere = gantry.run("message", "send", "NO_SUCH_TOPIC", "x")
     assert nowhere.returncode == 1
     assert "[not_stored]" in nowhere.stderr
+
+
+def sent_again_at(gantry: Gantry) -> str:
+    """Return the store time of the second message of IN_OUT."""
+    [second] = gantry.json("message", "find", "IN_OUT", "--filter", "AA")
+    at: str = second["stored_at"]
+    return at
 
 
 def test_tail_prints_new_messages(gantry: Gantry, stack: Stack) -> None:

@@ -288,7 +288,8 @@ def test_a_wait_of_a_revoked_key_returns_no_messages(http, stack, raw):
         ("/v1/topics?limit=1&limit=1", 400),
         ("/v1/topics?colour=red", 400),
         ("/v1/topics#x", 200),
-        ("/v1/topics/FLIGHTS/messages?from=2026-01-01T00:00:00Z", 501),
+        ("/v1/topics/FLIGHTS/messages?from=2026-01-01T00:00:00Z", 200),
+        ("/v1/topics/FLIGHTS/messages?from=yesterday", 400),
     ],
 )
 def test_paths_are_used_as_sent(stack, raw, target, status):
@@ -414,3 +415,101 @@ def test_a_rotated_key_keeps_its_id_and_both_secrets_work(http, stack):
     assert http.post(f"/v1/keys/{made['id']}:rotate").json()["key"] != rotated["key"], "24h without a body"
     assert http.post("/v1/keys/key-none:rotate").status_code == 404
     assert http.post(f"/v1/keys/{made['id']}:rotate", json={"overlap": "soon"}).json()["field"] == "/overlap"
+
+
+@pytest.fixture(scope="module")
+def searched(stack: Stack) -> list[dict]:
+    """The messages of a topic with eight queues, in the order of their store times."""
+    with stack.http() as http:
+        assert http.put("/v1/topics/SEARCH", json={"read_queues": 4, "write_queues": 4}).status_code == 201
+        for number in range(60):
+            message = {"body": f"m{number}", "tag": "AB"[number % 2], "properties": {"weight": str(number)}}
+            assert http.post("/v1/topics/SEARCH/messages", json=message).status_code == 201
+        return http.get("/v1/topics/SEARCH/messages", params={"from": "2020-01-01T00:00:00Z"}).json()["items"]
+
+
+def search(http: httpx.Client, **params: str) -> list[dict]:
+    """Return the messages of all pages of a search."""
+    items: list[dict] = []
+    while True:
+        answer = http.get("/v1/topics/SEARCH/messages", params=params)
+        assert answer.status_code == 200, answer.text
+        page = answer.json()
+        assert "missing" not in page
+        assert page["truncated"] is (page["next_cursor"] is not None)
+        items += page["items"]
+        if page["next_cursor"] is None:
+            return items
+        params["cursor"] = page["next_cursor"]
+
+
+def bodies(items: list[dict]) -> list[str]:
+    return [item["body"] for item in items]
+
+
+def test_a_topic_is_searched_by_time_tag_and_expression(http, searched):
+    assert sorted(bodies(searched)) == sorted(f"m{number}" for number in range(60))
+    assert len({(item["broker"], item["queue_id"]) for item in searched}) == 8
+    times = [item["stored_at"] for item in searched]
+    assert times == sorted(times)
+    assert search(http, **{"from": times[0], "limit": "7"}) == searched
+    first, last = times[20], times[40]
+    assert search(http, **{"from": first, "to": last, "limit": "5"}) == [
+        item for item in searched if first <= item["stored_at"] < last
+    ]
+    assert search(http, to=times[0]) == []
+    assert search(http, **{"from": "2100-01-01T00:00:00Z"}) == []
+    for params in ({"tag": "A"}, {"filter": "A || C"}, {"sql": "TAGS = 'A'"}):
+        assert search(http, **params, limit="11") == [item for item in searched if item["tag"] == "A"]
+    assert search(http, sql="weight BETWEEN 10 AND 19", **{"from": times[0]}) == [
+        item for item in searched if 10 <= int(item["properties"]["weight"]) <= 19
+    ]
+
+
+def test_a_topic_is_searched_for_what_a_group_has_not_consumed(http, searched):
+    assert http.put("/v1/groups/SEARCHERS", json={}).status_code == 201
+    unknown = http.get("/v1/topics/SEARCH/messages", params={"not_consumed_by": "SEARCHERS"}).json()
+    assert (unknown["items"], unknown["truncated"], len(unknown["missing"])) == ([], True, 8)
+    assert "SEARCHERS has never committed an offset" in unknown["missing"][0]["reason"]
+    commits = [
+        {"topic": "SEARCH", "broker": broker, "queue_id": queue_id, "offset": "2"}
+        for broker in ("broker-a", "broker-b")
+        for queue_id in range(4)
+    ]
+    assert http.put("/v1/groups/SEARCHERS/offsets", json={"offsets": commits}).json()["committed"] == 8
+    assert search(http, not_consumed_by="SEARCHERS", limit="9") == [
+        item for item in searched if int(item["queue_offset"]) >= 2
+    ]
+
+
+def test_a_search_is_for_those_who_may_read(http, stack, searched):
+    with key_for(http, stack, consume={"topics": ["SEARCH"], "groups": ["MINE"]}) as reader:
+        assert len(search(reader, tag="A")) == 30
+        assert reader.get("/v1/topics/FLIGHTS/messages", params={"tag": "A"}).status_code == 403
+        assert reader.get("/v1/topics/SEARCH/messages", params={"not_consumed_by": "OTHERS"}).status_code == 403
+        assert reader.get("/v1/topics/SEARCH/messages", params={"not_consumed_by": "MINE"}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("params", "field", "reason"),
+    [
+        ({}, "key", "without it, give one of filter, from, not_consumed_by, sql, tag, to"),
+        ({"limit": "5"}, "key", "is missing"),
+        ({"key": "k", "from": "2026-01-01T00:00:00Z"}, "from", "beside `key`"),
+        ({"from": "2026-01-02T00:00:00Z", "to": "2026-01-01T00:00:00Z"}, "to", "is not after `from`"),
+        ({"tag": "A || B"}, "tag", "`filter` takes several tags"),
+        ({"tag": "A", "sql": "a > 1"}, "tag", "beside `sql`"),
+        ({"sql": "weight >"}, "sql", "at character 9"),
+        ({"tag": "A", "cursor": "x"}, "cursor", "is not a cursor of this search"),
+        ({"tag": "A", "limit": "1001"}, "limit", "1…1000"),
+    ],
+)
+def test_a_search_that_is_not_valid_names_the_parameter(http, searched, params, field, reason):
+    answer = http.get("/v1/topics/SEARCH/messages", params=params)
+    assert (answer.status_code, answer.json()["field"]) == (400, field)
+    assert reason in answer.json()["detail"]
+
+
+def test_a_search_of_a_missing_topic_or_group_is_404(http, searched):
+    assert http.get("/v1/topics/NOWHERE/messages", params={"tag": "A"}).status_code == 404
+    assert http.get("/v1/topics/SEARCH/messages", params={"not_consumed_by": "NOBODY"}).status_code == 404

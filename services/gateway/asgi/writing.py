@@ -63,6 +63,13 @@ class AnswerWriter:
         parts = await self._run(_write_page(fields, "messages", messages, binary=binary, bytes_max=None), key_id)
         return _answer(parts, binary=binary)
 
+    async def items(
+        self, fields: dict[str, Any], views: Iterable[dict[str, Any]], key_id: str, *, binary: bool
+    ) -> Answer:
+        """Return an answer with `fields` and with all messages as `items`; the caller limits their size."""
+        slices = _write_page(fields, "items", iter(views), binary=binary, bytes_max=None)
+        return _answer(await self._run(slices, key_id), binary=binary)
+
     async def page(
         self, fields: dict[str, Any], views: Iterable[dict[str, Any]], key_id: str, *, binary: bool
     ) -> Answer:

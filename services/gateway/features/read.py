@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from gantry.model.errors import InvalidValueError
+from gantry.model.errors import NO_VALUE, InvalidValueError
+from gantry.model.group import SUB_ALL, SubscriptionGroup
 from gantry.model.message import MessageQueue
 from services.gateway.asgi.answer import Answer, json_answer
 from services.gateway.asgi.call import Call
@@ -10,31 +11,35 @@ from services.gateway.asgi.operation import Operation
 from services.gateway.asgi.query import LIMIT_DEFAULT, duration_of, flag_of, integer, limit_of, required, time_of
 from services.gateway.asgi.writing import AnswerWriter
 from services.gateway.core import Core, Feature
-from services.gateway.errors import UNKNOWN_MESSAGE, ProblemError, invalid, not_implemented
+from services.gateway.errors import UNKNOWN_MESSAGE, ProblemError, invalid
 from services.gateway.schemas.filters import TAGS_LENGTH_MAX, Filter, SqlFilter, check_sql
 from services.gateway.schemas.outgoing import KEY_EXPRESSION
+from services.gateway.usecases.configs.configs import Configs
 from services.gateway.usecases.reading.lookup import Lookup
 from services.gateway.usecases.reading.read import QueueReader
+from services.gateway.usecases.reading.search import Search, TopicSearch
 from services.gateway.views.messages import message_view
 from services.gateway.views.page import page_view
-from services.gateway.views.reads import found_view, queue_read_view, queue_view
+from services.gateway.views.reads import found_view, queue_read_view, queue_view, search_view
 
 BOUNDARIES = ("lower", "upper")
 PULL_DEFAULT = 32
 KEY_LENGTH_MAX = 1_024
-_LATER = ("from", "to", "tag", "filter", "not_consumed_by", "cursor")
+_SEARCH = frozenset({"from", "to", "tag", "filter", "sql", "not_consumed_by"})
+_PAGE = frozenset({"limit", "cursor", "system"})
 
 
 def read_feature(core: Core) -> Feature:
     """Return the routes of reading."""
     lookup = Lookup(core.engine, core.brokers, core.reader, core.metrics, topics=core.known_topics)
-    return Feature(read_routes(core.reader, lookup, wait_ms_max=core.settings.wait_ms_max))
-
-
-def read_routes(reader: QueueReader, lookup: Lookup, *, wait_ms_max: int) -> list[Operation]:
-    """Return the routes of reading."""
+    search = TopicSearch(core.reader, clock=core.clock)
     writer = AnswerWriter()
-    return [*_queue_routes(reader, writer, wait_ms_max=wait_ms_max), *_message_routes(lookup, writer)]
+    return Feature(
+        [
+            *_queue_routes(core.reader, writer, wait_ms_max=core.settings.wait_ms_max),
+            *_message_routes(lookup, search, core.groups, writer),
+        ]
+    )
 
 
 def _queue_routes(reader: QueueReader, writer: AnswerWriter, *, wait_ms_max: int) -> list[Operation]:
@@ -74,7 +79,9 @@ def _queue_routes(reader: QueueReader, writer: AnswerWriter, *, wait_ms_max: int
     ]
 
 
-def _message_routes(lookup: Lookup, writer: AnswerWriter) -> list[Operation]:
+def _message_routes(
+    lookup: Lookup, search: TopicSearch, groups: Configs[SubscriptionGroup], writer: AnswerWriter
+) -> list[Operation]:
     async def get_message(call: Call) -> Answer:
         principal, message_id, topic = call.principal, call.path_params["id"], call.query.get("topic")
         if topic is None:
@@ -92,24 +99,44 @@ def _message_routes(lookup: Lookup, writer: AnswerWriter) -> list[Operation]:
             return await writer.message(view, call.key_id, binary=binary)
 
     async def find_messages(call: Call) -> Answer:
-        topic = call.path_params["topic"]
-        call.principal.require_read(topic)
-        for name in _LATER:
+        call.principal.require_read(call.path_params["topic"])
+        if "key" in call.query:
+            return await find_by_key(call)
+        if not _SEARCH & call.query.keys():
+            raise InvalidValueError(
+                "key", NO_VALUE, f"is missing; without it, give one of {', '.join(sorted(_SEARCH))}"
+            )
+        return await search_topic(call)
+
+    async def find_by_key(call: Call) -> Answer:
+        for name in sorted(_SEARCH | {"cursor"}):
             if name in call.query:
-                raise not_implemented(name, "searching by it comes later; `key` works")
-        key = _key_of(call)
-        binary = call.wants_msgpack
+                raise invalid(name, call.query[name], "is given beside `key`; a search by key takes only `limit`")
+        key, binary = _key_of(call), call.wants_msgpack
         limit, system = limit_of(call.query, default=LIMIT_DEFAULT), flag_of(call.query, "system")
         async with lookup.turn(call, limit):
-            found = await lookup.by_key(topic, key, limit=limit)
+            found = await lookup.by_key(call.path_params["topic"], key, limit=limit)
             views = (
                 message_view(message, binary=binary, system=system, leaves_large=True) for message in found.messages
             )
             return await writer.page(found_view(found, binary=binary), views, call.key_id, binary=binary)
 
+    async def search_topic(call: Call) -> Answer:
+        wanted, binary, system = _search_of(call), call.wants_msgpack, flag_of(call.query, "system")
+        if wanted.group is not None:
+            if not call.principal.sees_all:
+                call.principal.require_consume(wanted.topic, wanted.group)
+            await groups.require(wanted.group)
+        limit = limit_of(call.query, default=LIMIT_DEFAULT)
+        async with search.page(wanted, call.query.get("cursor"), limit=limit, caller=call) as page:
+            views = (
+                message_view(message, binary=binary, system=system, leaves_large=True) for message in page.messages
+            )
+            return await writer.items(search_view(page, binary=binary), views, call.key_id, binary=binary)
+
     return [
         Operation("GET", "/v1/messages/{id}", get_message, frozenset({"topic", "system"})),
-        Operation("GET", "/v1/topics/{topic}/messages", find_messages, frozenset({"key", "limit", "system", *_LATER})),
+        Operation("GET", "/v1/topics/{topic}/messages", find_messages, frozenset({"key"}) | _SEARCH | _PAGE),
     ]
 
 
@@ -138,3 +165,26 @@ def _filter_of(query: Mapping[str, str]) -> Filter:
     if not 0 < len(tags) <= TAGS_LENGTH_MAX:
         raise invalid("filter", tags, f"is not 1 to {TAGS_LENGTH_MAX} characters long")
     return tags
+
+
+def _search_of(call: Call) -> Search:
+    query = call.query
+    from_ms = time_of(query, "from") if "from" in query else None
+    to_ms = time_of(query, "to") if "to" in query else None
+    if from_ms is not None and to_ms is not None and from_ms >= to_ms:
+        raise invalid("to", query["to"], f"is not after `from`, {query['from']}")
+    wanted = _filter_of(query)
+    if "tag" in query:
+        wanted = _tag_of(query)
+    return Search(call.path_params["topic"], wanted, from_ms, to_ms, query.get("not_consumed_by"))
+
+
+def _tag_of(query: Mapping[str, str]) -> str:
+    """Return the parameter `tag` as a filter for this one tag."""
+    tag = query["tag"]
+    for name in ("filter", "sql"):
+        if name in query:
+            raise invalid("tag", tag, f"is given beside `{name}`; give only one of them")
+    if not 0 < len(tag) <= TAGS_LENGTH_MAX or "||" in tag or tag == SUB_ALL or tag != tag.strip():
+        raise invalid("tag", tag, "is not one tag; `filter` takes several tags separated by `||`")
+    return tag

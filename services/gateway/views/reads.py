@@ -3,10 +3,11 @@
 Offsets and counts are strings in JSON and integers in MessagePack.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from services.gateway.schemas.times import format_time
-from services.gateway.usecases.reading.results import FoundMessages, QueueRead, TopicQueue
+from services.gateway.usecases.reading.results import DamagedRecord, FoundMessages, QueueRead, SearchPage, TopicQueue
 from services.gateway.views.messages import message_view
 
 
@@ -22,14 +23,7 @@ def queue_read_view(read: QueueRead, *, binary: bool, system: bool) -> dict[str,
         "max_offset": _number(read.max_offset, binary=binary),
     }
     if read.damaged:
-        view["damaged"] = [
-            {
-                "queue_offset": _number(record.queue_offset, binary=binary),
-                "stored_id": record.stored_id,
-                "reason": record.reason,
-            }
-            for record in read.damaged
-        ]
+        view["damaged"] = _damaged(read.damaged, binary=binary)
     return view
 
 
@@ -40,6 +34,23 @@ def found_view(found: FoundMessages, *, binary: bool) -> dict[str, Any]:
         "scanned": _number(found.scanned, binary=binary),
         "truncated": found.is_truncated,
     }
+
+
+def search_view(page: SearchPage, *, binary: bool) -> dict[str, Any]:
+    """Return a page of a search without its messages, which AnswerWriter adds one by one."""
+    view: dict[str, Any] = {
+        "next_cursor": page.next_cursor,
+        "scanned": _number(page.scanned, binary=binary),
+        "truncated": page.is_truncated,
+    }
+    if page.damaged:
+        view["damaged"] = _damaged(page.damaged, binary=binary)
+    if page.missing:
+        view["missing"] = [
+            {"broker": one.queue.broker_name, "queue_id": one.queue.queue_id, "reason": one.reason}
+            for one in page.missing
+        ]
+    return view
 
 
 def queue_view(queue: TopicQueue) -> dict[str, Any]:
@@ -53,6 +64,17 @@ def queue_view(queue: TopicQueue) -> dict[str, Any]:
         "write": queue.is_writable,
         "last_stored_at": None if queue.last_stored_at_ms is None else format_time(queue.last_stored_at_ms),
     }
+
+
+def _damaged(records: Sequence[DamagedRecord], *, binary: bool) -> list[dict[str, Any]]:
+    return [
+        {
+            "queue_offset": _number(record.queue_offset, binary=binary),
+            "stored_id": record.stored_id,
+            "reason": record.reason,
+        }
+        for record in records
+    ]
 
 
 def _number(number: int, *, binary: bool) -> int | str:

@@ -88,25 +88,11 @@ class GroupOffsets:
 
     async def of_topic(self, group: str, topic: str) -> list[GroupOffset]:
         """Return the group's offsets in all queues of a topic, committed or not. Raises ProblemError."""
-        route = await self._reader.route(topic)
-        sets = sorted({data.broker_name for data in route.queue_datas})
-        asked, unrouted = await asyncio.gather(
-            self._reader.queue_states(topic, sets, group), self._reader.unrouted(topic, sets)
-        )
-        found: list[GroupOffset] = []
-        for data in sorted(route.queue_datas, key=lambda data: data.broker_name):
-            states = asked.answers.get(data.broker_name)
-            if states is None:
-                found += _unknown_offsets(topic, data.broker_name, data.read_queue_nums)
-            else:
-                found += [
-                    GroupOffset(MessageQueue(topic, data.broker_name, state.queue_id), state)
-                    for state in states
-                    if state.readable or state.committed_offset is not None
-                ]
-        for broker in sorted(unrouted):
-            found += _unknown_offsets(topic, broker, unrouted[broker].count)
-        return found
+        return [
+            GroupOffset(queue, state)
+            for queue, state in await self._reader.states(topic, group)
+            if state is None or state.readable or state.committed_offset is not None
+        ]
 
     async def of_group(self, group: str) -> list[GroupOffset]:
         """Return the group's offsets in all queues that it has committed.
@@ -232,7 +218,3 @@ class GroupOffsets:
         response = await self._engine.call(address, RequestCode.GET_ALL_CONSUMER_OFFSET)
         table = ConsumerOffsetWrapper.decode(response.body_bytes).offset_table
         return {key: dict(queues) for key, queues in table.items()}
-
-
-def _unknown_offsets(topic: str, broker: str, count: int) -> list[GroupOffset]:
-    return [GroupOffset(MessageQueue(topic, broker, queue_id), None) for queue_id in range(count)]

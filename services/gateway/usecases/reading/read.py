@@ -180,6 +180,25 @@ class QueueReader:
             queues += [_routed_queue(data, queue_id, known.get(queue_id)) for queue_id in queue_ids]
         return Page(queues)
 
+    async def states(self, topic: str, group: str | None) -> list[tuple[MessageQueue, QueueState | None]]:
+        """Return the states of all queues of a topic, None for those of brokers that do not answer. Raises ProblemError.
+
+        With a group, the states have its committed offsets.
+        """
+        route = await self.route(topic)
+        sets = sorted({data.broker_name for data in route.queue_datas})
+        asked, unrouted = await asyncio.gather(self.queue_states(topic, sets, group), self.unrouted(topic, sets))
+        found: list[tuple[MessageQueue, QueueState | None]] = []
+        counts = {data.broker_name: data.read_queue_nums for data in route.queue_datas}
+        counts.update({broker: held.count for broker, held in unrouted.items()})
+        for broker in sorted(counts, key=lambda broker: (broker in unrouted, broker)):
+            known = asked.answers.get(broker)
+            if known is None:
+                found += [(MessageQueue(topic, broker, queue_id), None) for queue_id in range(counts[broker])]
+            else:
+                found += [(MessageQueue(topic, broker, state.queue_id), state) for state in known]
+        return found
+
     async def unrouted(self, topic: str, named: Collection[str]) -> dict[str, UnreachableQueues]:
         """Return the topic's queues on brokers that hold it but are not in `named`, the brokers of its route.
 

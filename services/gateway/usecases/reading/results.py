@@ -1,11 +1,12 @@
 """The results of reading. The edges of the gateway write them as JSON or MessagePack."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
 from gantry.client.consumer.pull import PullStatus
+from gantry.model.message import MessageQueue
 from services.gateway.usecases.reading.messages import ReadMessage
 
 
@@ -78,3 +79,35 @@ class FoundMessages:
     messages: Iterator[ReadMessage]
     scanned: int
     is_truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MissingQueue:
+    """A queue whose messages are unknown, and why."""
+
+    queue: MessageQueue
+    reason: str
+
+
+@dataclass(slots=True)
+class SearchPage:
+    """A page of a search.
+
+    Attributes:
+        messages: The messages, the oldest first.
+        damaged: The damaged records that were found.
+        missing: The queues whose messages are unknown.
+        scanned: Number of offsets that were looked at.
+        next_cursor: Cursor of the next page; None at the end.
+    """
+
+    messages: list[ReadMessage] = field(default_factory=list)
+    damaged: list[DamagedRecord] = field(default_factory=list)
+    missing: list[MissingQueue] = field(default_factory=list)
+    scanned: int = 0
+    next_cursor: str | None = None
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether there may be more messages than those of this page."""
+        return self.next_cursor is not None or bool(self.missing)

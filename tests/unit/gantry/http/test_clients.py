@@ -107,6 +107,8 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str, Any]] = [
     ("get_message", ("M",), {"topic": "T"}, "GET /v1/messages/M?topic=T", MESSAGE),
     ("trace_message", ("M",), {"topic": "T"}, "GET /v1/messages/M/trace?topic=T", LIFE),
     ("find_messages", ("T", "k"), {}, "GET /v1/topics/T/messages?key=k&limit=100", FOUND),
+    ("search_messages", ("T",), {"not_before": "2026-01-01T00:00:00Z", "sql": "a > 1", "not_consumed_by": "G", "cursor": "c"},
+     "GET /v1/topics/T/messages?sql=a+%3E+1&not_consumed_by=G&limit=100&cursor=c&from=2026-01-01T00%3A00%3A00Z", FOUND),
     ("read_queue", ("T", "b", 1), {"wait_ms": 50, "expression": "A||B"},
      "GET /v1/topics/T/queues/b/1/messages?offset=0&limit=32&wait=50ms&filter=A%7C%7CB", READ),
     ("find_offset", ("T", "b", 1), {"at": "2026-01-01T00:00:00Z"},
