@@ -35,7 +35,7 @@ _LANES_BYTES_MAX: Final = 16 * 1024 * 1024
 _READ_MAX: Final = 64
 _READERS: Final = 16
 # Each search may hold lanes, a page and a few reads in memory: 30 MiB, or more with large compressed messages.
-_SEARCHES_AT_ONCE: Final = 4
+SEARCHES_AT_ONCE: Final = 4
 _SERVER_ERROR: Final = 500
 _DIGEST_LENGTH: Final = 16
 
@@ -78,7 +78,7 @@ class TopicSearch:
     def __init__(self, reader: QueueReader, *, clock: Clock) -> None:
         self._reader = reader
         self._clock = clock
-        self._gate = FairGate(_SEARCHES_AT_ONCE)
+        self._gate = FairGate(SEARCHES_AT_ONCE)
 
     @asynccontextmanager
     async def page(

@@ -26,6 +26,7 @@ from services.gateway.usecases.alerts.sender import EACH_MAX, SENDING_MAX, SLOW_
 from services.gateway.usecases.alerts.webhooks import WEBHOOKS_MAX
 from services.gateway.usecases.deadletters import letters, redrive
 from services.gateway.usecases.jobs import jobs, runner
+from services.gateway.usecases.reading import search
 from services.gateway.usecases.reports.objectives import OBJECTIVES_MAX
 from services.gateway.usecases.transactions import callbacks, mirror, transactions
 from services.gateway.ws import nacking, producers, producing, returning
@@ -190,3 +191,9 @@ def test_every_limit_of_waiting_messages_is_listed_with_its_setting() -> None:
         "decisions_unmarked": decisions.PENDING_MAX,
         "transaction_listed": listing.READ_MAX,
     }
+
+
+def test_the_limits_of_searches_are_those_of_the_code() -> None:
+    told = [number(value) for _, value, _ in rows("Searches")]
+    page_mib, effort_s = search.PAGE_BYTES_MAX >> 20, search.EFFORT_MS // 1_000
+    assert told == [search.QUEUES_MAX, search.SCANNED_MAX, effort_s, page_mib, search.SEARCHES_AT_ONCE]
