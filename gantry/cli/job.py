@@ -7,7 +7,7 @@ import typer
 
 from gantry.cli.formatting import print_facts, print_items, print_json
 from gantry.cli.options import DATA_DEFAULT, DataOption, JsonOption, KeyOption, UrlOption
-from gantry.cli.outcome import EXIT_FAILED, warn
+from gantry.cli.outcome import fail, warn
 from gantry.cli.remote import Remote, connect, segment
 
 app = typer.Typer(name="job", help="Watch and cancel jobs: long work of the gateways.", no_args_is_help=True)
@@ -94,7 +94,7 @@ def wait_for(remote: Remote, job: str, *, as_json: bool) -> None:
         time.sleep(POLL_S)
     print_job(found, as_json=as_json)
     if found["state"] != "done":
-        raise typer.Exit(EXIT_FAILED)
+        fail(f"job {job} is {found['state']}" + (f": {found['error']}" if found["error"] else ""))
 
 
 def print_job(job: dict[str, Any], *, as_json: bool) -> None:

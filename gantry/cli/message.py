@@ -12,7 +12,7 @@ from gantry.cli import consume
 from gantry.cli.formatting import cell, message_line, print_facts, print_items, print_json, print_table
 from gantry.cli.life import print_life
 from gantry.cli.options import DATA_DEFAULT, DataOption, JsonOption, KeyOption, TopicArgument, UrlOption
-from gantry.cli.outcome import EXIT_FAILED, fail, warn
+from gantry.cli.outcome import fail, warn
 from gantry.cli.remote import Remote, connect, segment
 from gantry.cli.tail import QueueFollower, follow
 
@@ -81,7 +81,7 @@ def send(
     else:
         print_facts(sent)
     if sent["outcome"] != "stored":
-        raise typer.Exit(EXIT_FAILED)
+        fail(f"the outcome is {sent['outcome']}: the message may not be stored, or may be lost if its broker crashes")
 
 
 @app.command()

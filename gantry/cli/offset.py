@@ -8,7 +8,7 @@ import typer
 from gantry.cli import offsetreset
 from gantry.cli.formatting import print_items, print_json, print_table
 from gantry.cli.options import DATA_DEFAULT, DataOption, GroupArgument, JsonOption, KeyOption, TopicArgument, UrlOption
-from gantry.cli.outcome import EXIT_FAILED, fail
+from gantry.cli.outcome import fail, fail_items
 from gantry.cli.remote import Remote, connect, segment
 
 app = typer.Typer(name="offset", help="Show and move committed offsets of consumer groups.", no_args_is_help=True)
@@ -81,8 +81,7 @@ def set_offsets(
         columns = ["topic", "broker", "queue_id", "offset", "outcome", "problem"]
         rows = [[*(item[name] for name in columns[:-1]), item.get("problem", {}).get("detail")] for item in results]
         print_table(columns, rows, empty="nothing was set")
-    if any(item["outcome"] != "committed" for item in results):
-        raise typer.Exit(EXIT_FAILED)
+    fail_items("queues were not set", results, ["committed"])
 
 
 def _target_offset(remote: Remote, topic: str, queue: dict[str, Any], to: str) -> str:

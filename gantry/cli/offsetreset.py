@@ -21,7 +21,7 @@ from gantry.cli.options import (
     UrlOption,
     YesOption,
 )
-from gantry.cli.outcome import EXIT_FAILED, fail
+from gantry.cli.outcome import fail, fail_items
 from gantry.cli.remote import Remote, connect, segment
 
 MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2})")
@@ -144,8 +144,7 @@ def _print(group: str, report: Any, *, as_json: bool) -> None:
         print(_summary(report))
         if report["undo"] is not None:
             print(f"undo: gantry offset undo {shlex.quote(group)} {report['undo']}")
-    if any(item["outcome"] in ("not_reset", "unknown") for item in report["items"]):
-        raise typer.Exit(EXIT_FAILED)
+    fail_items("queues were not reset, or it is unknown", report["items"], ["planned", "reset"])
 
 
 def _print_items(report: Any) -> None:

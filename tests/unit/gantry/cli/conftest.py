@@ -13,6 +13,7 @@ from gantry.cli import (
     alert,
     audit,
     group,
+    job,
     key,
     message,
     objective,
@@ -55,6 +56,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Answers:
     for noun in (
         topic,
         group,
+        job,
         message,
         objective,
         offset,

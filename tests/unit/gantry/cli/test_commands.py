@@ -173,6 +173,40 @@ def test_a_refused_offset_ends_with_1(answers: Answers, gantry: Gantry) -> None:
     done = gantry("offset", "set", "g", "T", "--to", "99")
     assert done.exit_code == 1
     assert "99 is above 10" in done.stdout
+    assert done.stderr == "gantry: 1 of 1 queues were not set: offset: 99 is above 10\n"
+
+
+def test_with_json_the_reasons_of_refused_offsets_are_on_stderr(answers: Answers, gantry: Gantry) -> None:
+    """The command once ended with code 1 and printed nothing to stderr."""
+    answers.by_call["GET /v1/topics/T/queues"] = {"items": QUEUES, "next_cursor": None}
+    results = [
+        {"topic": "T", "broker": "broker-a", "queue_id": number, "offset": "1", "outcome": outcome, **more}
+        for number, (outcome, more) in enumerate(
+            [
+                ("refused", {"problem": {"title": "Not found", "detail": "group g does not exist"}}),
+                ("committed", {}),
+                ("refused", {"problem": {"title": "Not found", "detail": "group g does not exist"}}),
+                ("refused", {"problem": {"title": "Broker unavailable"}}),
+            ]
+        )
+    ]
+    answers.by_call["PUT /v1/groups/g/offsets"] = {"results": results, "committed": 1, "refused": 3}
+    done = gantry("offset", "set", "g", "T", "--to", "1", "--json")
+    assert done.exit_code == 1
+    assert json.loads(done.stdout) == results
+    assert done.stderr == "gantry: 3 of 4 queues were not set: group g does not exist; Broker unavailable\n"
+
+
+def test_a_few_of_many_reasons_are_on_stderr(answers: Answers, gantry: Gantry) -> None:
+    answers.by_call["GET /v1/topics/T/queues"] = {"items": QUEUES, "next_cursor": None}
+    results = [
+        {"topic": "T", "broker": "broker-a", "queue_id": number, "offset": "1", "outcome": "refused",
+         "problem": {"title": "Conflict", "detail": f"reason {number}"}}
+        for number in range(5)
+    ]  # fmt: skip
+    answers.by_call["PUT /v1/groups/g/offsets"] = {"results": results, "committed": 0, "refused": 5}
+    done = gantry("offset", "set", "g", "T", "--to", "1", "--json")
+    assert done.stderr == "gantry: 5 of 5 queues were not set: reason 0; reason 1; reason 2; and 2 more reasons\n"
 
 
 def test_offsets_are_read(answers: Answers, gantry: Gantry) -> None:
@@ -221,3 +255,21 @@ def test_members_that_differ_are_named_and_end_with_a_failure(answers, gantry):
         **answer, "consistent": None, "differences": [], "missing": ["broker b: away"],
     }  # fmt: skip
     assert gantry("group", "consistency", "G").output.strip() == "unknown: broker b: away"
+
+
+@pytest.mark.parametrize(
+    ("state", "error", "told"),
+    [
+        ("failed", "the queue is gone", "job j-1 is failed: the queue is gone"),
+        ("cancelled", None, "job j-1 is cancelled"),
+    ],
+)
+def test_a_job_that_is_not_done_ends_with_the_reason_on_stderr(
+    answers: Answers, gantry: Gantry, state: str, error: str | None, told: str
+) -> None:
+    ended = {"job": "j-1", "kind": "redrive", "state": state, "done": 1, "failed": 0, "total": 3, "error": error,
+             "created_at": "2026-11-21T09:30:00Z", "started_at": None, "ended_at": "2026-11-21T09:31:00Z"}  # fmt: skip
+    answers.by_call["GET /v1/jobs/j-1"] = ended
+    done = gantry("job", "wait", "j-1", "--json")
+    assert (done.exit_code, json.loads(done.stdout)) == (1, ended)
+    assert told in done.stderr.splitlines()[-1]

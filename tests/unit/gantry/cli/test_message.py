@@ -80,7 +80,10 @@ def test_bodies_come_from_files_and_stdin(sending: Answers, gantry: Gantry, tmp_
 
 def test_a_send_that_is_not_stored_prints_its_outcome(sending: Answers, gantry: Gantry) -> None:
     sending.by_call["POST /v1/topics/T/messages"] = httpx.Response(202, json={**SENT, "outcome": "unknown"})
-    assert gantry("message", "send", "T", "x").exit_code == 1
+    lost = gantry("message", "send", "T", "x", "--json")
+    assert lost.exit_code == 1
+    assert json.loads(lost.stdout)["outcome"] == "unknown"
+    assert lost.stderr.startswith("gantry: the outcome is unknown: the message may not be stored")
     sending.by_call["POST /v1/topics/T/messages"] = problem(503, "Busy", "broker-a", outcome="not_stored")
     done = gantry("message", "send", "T", "x")
     assert (done.exit_code, done.stderr) == (1, "gantry: Busy: broker-a [not_stored]\n")

@@ -71,6 +71,11 @@ def test_a_queue_that_was_not_reset_ends_with_a_failure(answers, gantry):
     assert done.exit_code == 1
     assert "broker-b does not answer" in done.output
     assert "The number of messages is unknown" in done.output
+    told = "gantry: 1 of 1 queues were not reset, or it is unknown: broker-b does not answer\n"
+    assert done.stderr == told
+    with_json = gantry("offset", "reset", "G", "T", "--to", "latest", "--yes", "--json")
+    assert (with_json.exit_code, with_json.stderr) == (1, told)
+    assert json.loads(with_json.stdout)["items"] == [away]
 
 
 def test_a_clone_and_an_undo(answers, gantry):
