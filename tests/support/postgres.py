@@ -2,15 +2,17 @@
 
 `database` gives a test a Database over one connection whose outer transaction is rolled back at the end, so that tests
 see an empty, migrated schema and leave nothing behind. Tests that stop, hang or kill a server use a `PostgresServer` of
-their own.
+their own. Each process of a test run makes and migrates one database, which stacks and servers get as a copy.
 """
 
+import atexit
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
+from functools import cache
 from pathlib import Path
 
 import psycopg
@@ -22,7 +24,6 @@ from gantry.runtime.clock import SystemClock
 from services.gateway.db import migrate
 from services.gateway.db.driver import driver_url
 from services.gateway.db.engine import Database, make_engine
-from tests.support.newdatabase import copy_new_database
 
 READY_TIMEOUT_S = 30.0
 
@@ -31,7 +32,10 @@ class PostgresServer:
     """A server with its own folder, which tests may stop, hang or kill."""
 
     def __init__(self, *, copies_database: bool = True) -> None:
-        """``copies_database=False`` runs ``initdb``, which takes seconds, as the user that the stack picks now."""
+        """``copies_database=False`` runs ``initdb``, which takes seconds, as the user that the stack picks now.
+
+        Its database has no tables. The copied one is migrated.
+        """
         # Not below pytest's folder: root runs Postgres as an unprivileged user, who has no access to that folder.
         self.directory = Path(tempfile.mkdtemp(prefix="gantry-pg-"))
         self.directory.chmod(0o711)
@@ -48,6 +52,10 @@ class PostgresServer:
     @property
     def url(self) -> str:
         return self._postgres.url
+
+    @property
+    def data(self) -> Path:
+        return self._postgres.data
 
     @property
     def pid(self) -> int:
@@ -102,6 +110,27 @@ class PostgresServer:
         self._process = None
 
 
+def copy_new_database(directory: Path) -> None:
+    """Put a new, migrated data folder of Postgres into a stack's folder, unless it has one.
+
+    initdb and the migrations take seconds of processor time and wait for the disk. A test run needs some eighty databases.
+    """
+    target = directory / "postgres"
+    if not target.exists():
+        # With the owner and the modes: Postgres refuses a folder that is not its user's alone.
+        subprocess.run(["cp", "-a", "--reflink=auto", _new_database(), target], check=True)
+
+
+@cache
+def _new_database() -> Path:
+    server = PostgresServer(copies_database=False)
+    atexit.register(server.remove)
+    server.start()
+    migrate.upgrade(server.url)
+    server.stop()
+    return server.data
+
+
 def until_free(url: str, key: int) -> None:
     """Wait until no connection holds an advisory lock: Postgres releases it a moment after its connection has closed."""
     deadline = time.monotonic() + READY_TIMEOUT_S
@@ -121,7 +150,6 @@ def postgres() -> Iterator[PostgresServer]:
     server = PostgresServer()
     try:
         server.start()
-        migrate.upgrade(server.url)
         yield server
     finally:
         server.remove()
@@ -133,7 +161,6 @@ def own_postgres() -> Iterator[PostgresServer]:
     server = PostgresServer()
     try:
         server.start()
-        migrate.upgrade(server.url)
         yield server
     finally:
         server.remove()

@@ -16,8 +16,8 @@ import httpx
 
 from gantry.cli.stack.layout import PORT_BASE_STEP, Layout, StackOptions
 from gantry.cli.stack.processes import die_with_parent, family, signal_all
-from tests.support.newdatabase import copy_new_database
 from tests.support.ports import free_base
+from tests.support.postgres import copy_new_database
 
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
@@ -42,7 +42,7 @@ class Stack:
     ) -> None:
         # No scheduler unless a test asks for one: a report that is due in the middle of a test takes both cores.
         self.scheduler = scheduler
-        # As at the first start on a machine. Other tests are given a new database, which is there sooner.
+        # As at the first start on a machine. Other tests get a copy of a new, migrated database, which is ready sooner.
         self._makes_database = makes_database
         # Not below pytest's folder: root runs Postgres as an unprivileged user, who has no access to that folder.
         self.directory = directory or Path(tempfile.mkdtemp(prefix="gantry-up-"))
