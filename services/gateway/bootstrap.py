@@ -122,7 +122,8 @@ class Gateway:
 
     def background(self) -> dict[str, Coroutine[Any, Any, None]]:
         """Return the work that runs as long as the gateway does, by name."""
-        work = {"keys": self.core.key_store.run, "engine": self.core.engine.wait_for_failure}
+        core = self.core
+        work = {"keys": core.key_store.run, "engine": core.engine.wait_for_failure, "due_work": core.due_work.run}
         for feature in self._features:
             assert not work.keys() & feature.background.keys(), "two features have a background work of one name"
             work.update(feature.background)

@@ -40,6 +40,7 @@ from services.gateway.usecases.configs.kinds import GroupKind, TopicKind
 from services.gateway.usecases.configs.presence import Presence
 from services.gateway.usecases.consuming.consumers import Consumers
 from services.gateway.usecases.consuming.recentconsumers import RecentConsumers
+from services.gateway.usecases.duework import DueWork
 from services.gateway.usecases.jobs.jobs import Jobs
 from services.gateway.usecases.jobs.runner import JobKind
 from services.gateway.usecases.metadata import Metadata
@@ -111,6 +112,7 @@ class Core:
     consumers: Consumers
     recent_consumers: RecentConsumers
     jobs: Jobs
+    due_work: DueWork
     job_kinds: dict[str, JobKind]
     askers: list[Asker]
 
@@ -168,6 +170,7 @@ def build_core(
     windows = TopicWindows(engine)
     topic_kind, group_kind = TopicKind(engine, on_change=windows.forget), GroupKind(engine)
     known_topics = Presence(topic_kind, metadata, brokers, engine)
+    jobs = Jobs(metadata)
     known_groups = Presence(group_kind, metadata, brokers, engine)
     return Core(
         settings=settings,
@@ -199,7 +202,8 @@ def build_core(
         ),
         consumers=Consumers(engine, brokers, metadata, clock=clock),
         recent_consumers=RecentConsumers(clock),
-        jobs=Jobs(metadata),
+        jobs=jobs,
+        due_work=DueWork(metadata, jobs=jobs.due),
         job_kinds={},
         askers=[],
     )

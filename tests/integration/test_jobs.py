@@ -75,7 +75,7 @@ async def running(metadata: Metadata, jobs: Jobs, *kinds: Count) -> AsyncIterato
     metrics = GatewayMetrics()
     tasks = [
         asyncio.ensure_future(
-            JobRunner({kind.name: kind}, metadata, metrics, clock=SystemClock(), keep_days=30, queued=jobs.queued).run()
+            JobRunner({kind.name: kind}, metadata, metrics, clock=SystemClock(), keep_days=30, due=jobs.due).run()
         )
         for kind in kinds
     ]

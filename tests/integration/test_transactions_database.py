@@ -136,7 +136,9 @@ class Gateway:
             metrics=self.metrics,
             join=lambda group: None,
         )
-        self.deliveries = Deliveries(self.transactions, metadata, self.metrics, clock=SystemClock(), keep_days=30)
+        self.deliveries = Deliveries(
+            self.transactions, metadata, self.metrics, clock=SystemClock(), keep_days=30, due=asyncio.Event()
+        )
         self.mirror = TransactionMirror(
             self.halves,  # type: ignore[arg-type]
             FakeBrokers(),  # type: ignore[arg-type]
@@ -149,6 +151,7 @@ class Gateway:
             metadata,
             self.metrics,
             self.halves,  # type: ignore[arg-type]
+            has_transactions=lambda: True,
         )
         self.producers.use(self.transactions, askers)
 

@@ -92,6 +92,7 @@ def make_sender(database: Database, **policy: int) -> WebhookSender:
         networks=LOOPBACK,
         policy=SendPolicy(**policy),
         render=delivery_body,
+        due=asyncio.Event(),
     )
 
 

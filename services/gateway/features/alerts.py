@@ -44,6 +44,7 @@ def alert_feature(core: Core) -> Feature:
             lease_ms=settings.webhook_timeout_ms + LEASE_SPARE_MS,
         ),
         render=delivery_body,
+        due=core.due_work.webhooks,
     )
     webhooks = Webhooks(core.metadata, clock=core.clock, networks=networks, render=delivery_body)
     routes = [*alert_routes(Alerts(core.metadata)), *webhook_routes(webhooks)]

@@ -24,7 +24,7 @@ def job_feature(core: Core) -> Feature:
         core.metrics,
         clock=core.clock,
         keep_days=core.settings.job_keep_days,
-        queued=core.jobs.queued,
+        due=core.due_work.jobs,
     )
     return Feature(job_routes(core.jobs, core.job_kinds), background={"jobs": runner.run})
 

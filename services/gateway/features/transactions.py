@@ -44,7 +44,9 @@ class CheckNow(Protocol):
 def transaction_feature(core: Core) -> Feature:
     """Return the routes of transactions, and the work that delivers decisions and answers checks."""
     halves = Halves(core.engine, core.brokers)
-    producers = ProducerGroups(core.engine, core.metadata, core.metrics, halves)
+    producers = ProducerGroups(
+        core.engine, core.metadata, core.metrics, halves, has_transactions=lambda: core.due_work.has_transactions
+    )
     transactions = Transactions(
         core.metadata,
         core.sending,
@@ -61,6 +63,7 @@ def transaction_feature(core: Core) -> Feature:
         core.metrics,
         clock=core.clock,
         keep_days=core.settings.transaction_keep_days,
+        due=core.due_work.decisions,
     )
     mirror = TransactionMirror(
         halves,

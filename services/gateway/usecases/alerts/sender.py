@@ -28,13 +28,15 @@ from services.gateway.errors import ProblemError
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.schemas.webhooks import Network
 from services.gateway.usecases.alerts.delivery import AttemptResult, SendPolicy, WebhookClient
+from services.gateway.usecases.duework import SLOW_POLL_S
 from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.outbound.addresses import Resolver, open_transport
 
 log = logger("gateway.webhooks")
 
-POLL_S: Final = 2.0
-"""Pause between two looks for due deliveries; the end of an attempt shortens it."""
+POLL_S: Final = SLOW_POLL_S
+"""Pause between two looks for due deliveries. A delivery that is due (duework.py), and the end of an attempt, shorten
+it."""
 AWAY_S: Final = 10.0
 """Pause after Postgres was unavailable, or after an internal error."""
 EACH_MAX: Final = 4
@@ -53,7 +55,7 @@ SETTLING_MAX: Final = 2
 
 
 class WebhookSender:
-    """Delivers events to webhooks; `render` returns the body for an event.
+    """Delivers events to webhooks; `render` returns the body for an event, and `due` is set when there is work.
 
     Concurrency: one task runs it.
 
@@ -70,6 +72,7 @@ class WebhookSender:
         networks: Sequence[Network],
         policy: SendPolicy,
         render: Callable[[AlertEvent], str],
+        due: asyncio.Event,
     ) -> None:
         self._metadata = metadata
         self._metrics = metrics
@@ -82,7 +85,7 @@ class WebhookSender:
         self._busy: dict[uuid.UUID, int] = {}
         # The slow webhooks, used as an ordered set: the first one has the next turn, and goes to the end after it.
         self._slow: dict[uuid.UUID, None] = {}
-        self._wake = asyncio.Event()
+        self._wake = due
         self._settling = asyncio.Semaphore(SETTLING_MAX)
         self._is_unavailable = False
 

@@ -21,12 +21,12 @@ class Jobs:
     """The operations on jobs. The caller has checked the rights.
 
     Attributes:
-        queued: Set when a job was queued, so that this gateway starts it at once.
+        due: Set when a job was queued, so that this gateway starts it at once. Others see that it is due (duework.py).
     """
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
-        self.queued = asyncio.Event()
+        self.due = asyncio.Event()
 
     async def create(self, kind: str, arguments: dict[str, Any], actor: Actor) -> Job:
         """Queue a job. Its kind has checked the arguments.
@@ -39,7 +39,7 @@ class Jobs:
             if await repository.active_count() >= ACTIVE_MAX:
                 raise ProblemError(TOO_MANY, f"jobs: {ACTIVE_MAX} have not ended, which is the limit")
             job = await repository.create(kind, arguments, actor=actor)
-        self.queued.set()
+        self.due.set()
         return job
 
     async def page(

@@ -19,12 +19,13 @@ from gantry.runtime.telemetry import logger
 from services.gateway.db.jobs import CANCELLED, DONE, FAILED, Job, JobRepository
 from services.gateway.errors import INTERNAL, ProblemError, problem_of
 from services.gateway.metrics import GatewayMetrics
+from services.gateway.usecases.duework import SLOW_POLL_S
 from services.gateway.usecases.metadata import Metadata
 
 log = logger("gateway.jobs")
 
-POLL_S: Final = 2.0
-"""Pause between two looks for due jobs; the end of a job shortens it."""
+POLL_S: Final = SLOW_POLL_S
+"""Pause between two looks for due jobs. A job that is due or queued (duework.py), and the end of a job, shorten it."""
 AWAY_S: Final = 10.0
 """Pause after Postgres was unavailable."""
 RENEW_S: Final = 2.0
@@ -134,7 +135,7 @@ class JobRunner:
         *,
         clock: Clock,
         keep_days: int,
-        queued: asyncio.Event,
+        due: asyncio.Event,
     ) -> None:
         """Create it.
 
@@ -144,14 +145,14 @@ class JobRunner:
             metrics: Counters of the gateway.
             clock: Clock.
             keep_days: Time for which jobs are kept after their end; 0: for ever.
-            queued: Set when this gateway has queued a job.
+            due: Set when a job may be due.
         """
         self._kinds = kinds
         self._metadata = metadata
         self._metrics = metrics
         self._clock = clock
         self._keep_days = keep_days
-        self._wake = queued
+        self._wake = due
         self._is_unavailable = False
         self._tidy_at_ms = clock.monotonic_ms()
 

@@ -8,16 +8,19 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from gantry.runtime.clock import Clock
+from gantry.runtime.tasks import wait_for_event
 from gantry.runtime.telemetry import logger
 from services.gateway.db.transactions import TransactionRepository
 from services.gateway.errors import ProblemError
 from services.gateway.metrics import GatewayMetrics
+from services.gateway.usecases.duework import SLOW_POLL_S
 from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.transactions.transactions import LEASE, Transactions
 
 log = logger("gateway.transactions")
 
-POLL_S: Final = 1.0
+POLL_S: Final = SLOW_POLL_S
+"""Pause between two looks for decisions. A decision that is due shortens it (duework.py)."""
 AWAY_S: Final = 5.0
 """Pause after Postgres was unavailable."""
 AT_ONCE: Final = 32
@@ -30,14 +33,22 @@ class Deliveries:
     """The background work. One task runs it."""
 
     def __init__(
-        self, transactions: Transactions, metadata: Metadata, metrics: GatewayMetrics, *, clock: Clock, keep_days: int
+        self,
+        transactions: Transactions,
+        metadata: Metadata,
+        metrics: GatewayMetrics,
+        *,
+        clock: Clock,
+        keep_days: int,
+        due: asyncio.Event,
     ) -> None:
-        """Make it; transactions are kept for `keep_days` after their end, 0 for ever."""
+        """Make it; transactions are kept for `keep_days` after their end, 0 for ever. `due` is set when there is work."""
         self._transactions = transactions
         self._metadata = metadata
         self._metrics = metrics
         self._clock = clock
         self._keep_days = keep_days
+        self._due = due
         self._tidy_at_ms = clock.monotonic_ms()
 
     async def run(self) -> None:
@@ -57,7 +68,8 @@ class Deliveries:
                 log.exception("decisions are not delivered")
                 self._metrics.count("transaction_faults")
                 pause_s = AWAY_S
-            await asyncio.sleep(pause_s)
+            await wait_for_event(self._due, pause_s)
+            self._due.clear()
 
     async def round(self) -> int:
         """Deliver the decisions that are due; return their number. Raises ProblemError (503)."""

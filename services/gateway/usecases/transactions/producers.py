@@ -46,11 +46,21 @@ _CHECKS_MAX: Final = 2**31 - 1
 class ProducerGroups:
     """Joins and leaves producer groups, and answers their checks."""
 
-    def __init__(self, engine: ClientEngine, metadata: Metadata, metrics: GatewayMetrics, halves: Halves) -> None:
+    def __init__(
+        self,
+        engine: ClientEngine,
+        metadata: Metadata,
+        metrics: GatewayMetrics,
+        halves: Halves,
+        *,
+        has_transactions: Callable[[], bool],
+    ) -> None:
+        """Make it; `has_transactions` returns whether transactions of HTTP may be open or undelivered."""
         self._engine = engine
         self._metadata = metadata
         self._metrics = metrics
         self._halves = halves
+        self._has_transactions = has_transactions
         self._askers: Sequence[Asker] = ()
         self._transactions: Transactions | None = None
         # Group → function that ends listening, and the time (monotonic ms) at which it was needed last.
@@ -89,7 +99,7 @@ class ProducerGroups:
         for asker in self._askers:
             for group in asker.groups():
                 self.join(group)
-        if self._metadata.database is not None:
+        if self._metadata.database is not None and self._has_transactions():
             async with self._metadata.transaction() as session:
                 groups = await TransactionRepository(session).unfinished_groups(limit=GROUPS_MAX)
             for group in groups:

@@ -37,6 +37,7 @@ async def test_attempts_in_flight_count_after_an_internal_error_in_one_of_them()
         networks=(),
         policy=SendPolicy(),
         render=lambda event: "{}",
+        due=asyncio.Event(),
     )
     claimed = [
         ClaimedDelivery(uuid.UUID(int=number), HOOK, number, "{}", "http://h/", "secret") for number in (1, 2, 3)
