@@ -97,7 +97,9 @@ class ClientEngine:
         self.unique_keys = UniqueKeyGenerator(clock, settings.client_ip, process_id, salt)
         self.tasks = TaskSet("client", _log_failure)
         self.name_servers = NameServers(settings.namesrv, self._call_namesrv, rng.below)
-        self.heartbeats = Heartbeats(self._invoke_heartbeat, self.brokers, interval_ms=settings.heartbeat_interval_ms)
+        self.heartbeats = Heartbeats(
+            self._invoke_heartbeat, self.brokers, self.tasks, interval_ms=settings.heartbeat_interval_ms
+        )
         self.routes = Routes(
             self.name_servers,
             self.tasks,
@@ -132,12 +134,16 @@ class ClientEngine:
         self._scope.spawn("heartbeats", self.heartbeats.run())
 
     async def stop(self) -> None:
-        """End all background work and close the connections; waiting requests fail."""
+        """End all background work and close the connections; waiting requests fail. This holds if it is cancelled, too."""
         if self._scope is not None:
             scope, self._scope = self._scope, None
-            await self.tasks.cancel()
-            await scope.__aexit__(None, None, None)
-            await self.transport.close()
+            try:
+                await self.tasks.cancel()
+            finally:
+                try:
+                    await scope.__aexit__(None, None, None)
+                finally:
+                    await self.transport.close()
 
     async def wait_for_failure(self) -> None:
         """Wait until background work fails, and raise its error. The service that owns the engine calls this."""

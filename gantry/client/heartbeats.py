@@ -15,13 +15,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from gantry.client.errors import InvalidArgumentError, NoAnswerError
+from gantry.client.errors import InvalidArgumentError, NoAnswerError, NotStartedError
 from gantry.model.group import SubscriptionData
 from gantry.model.route import MASTER_ID, BrokerData
 from gantry.remoting.bodies.heartbeat import ConsumerData, HeartbeatData
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.headers.client import UnregisterClientHeader
+from gantry.runtime.tasks import TaskSet
 from gantry.runtime.telemetry import logger
 
 log = logger("client.heartbeats")
@@ -61,16 +62,20 @@ class _Client:
 class Heartbeats:
     """Sends the heart-beats of all client ids to all brokers."""
 
-    def __init__(self, invoke: Invoke, brokers: Callable[[], Mapping[str, BrokerData]], *, interval_ms: int) -> None:
+    def __init__(
+        self, invoke: Invoke, brokers: Callable[[], Mapping[str, BrokerData]], tasks: TaskSet, *, interval_ms: int
+    ) -> None:
         """Make the heart-beats.
 
         Args:
             invoke: Sends a request to an address and returns its answer; raises NoAnswerError.
             brokers: Returns the broker sets that are known now.
+            tasks: Runs what tells the brokers that a client has left.
             interval_ms: Interval of the heart-beats to every broker.
         """
         self._invoke = invoke
         self._brokers = brokers
+        self._tasks = tasks
         self._interval_s = interval_ms / 1000
         self._clients: dict[str, _Client] = {}
         self._reached: dict[str, set[str]] = {}
@@ -113,26 +118,34 @@ class Heartbeats:
         await self.send_now(client_id)
 
     async def remove_producer(self, client_id: str, group: str) -> None:
-        """Leave a producer group and tell the brokers that can be reached."""
+        """Leave a producer group and tell the brokers that can be reached. They are told even if this is cancelled."""
         client = self._clients.get(client_id)
         if client is not None:
             client.producers.discard(group)
-            await self._unregister(client_id, client, UnregisterClientHeader(client_id=client_id, producer_group=group))
+            await self._wait_for(
+                self._unregister(client_id, client, UnregisterClientHeader(client_id=client_id, producer_group=group))
+            )
 
     async def remove_consumer(self, client_id: str, group_name: str, topics: Collection[str]) -> None:
-        """Remove subscriptions. If none is left, leave the group and tell the brokers that can be reached."""
+        """Remove subscriptions. If none is left, leave the group.
+
+        Return when each broker that can be reached was told. They are told even if this is cancelled.
+        """
+        await self._wait_for(self.drop_consumer(client_id, group_name, topics))
+
+    def drop_consumer(self, client_id: str, group_name: str, topics: Collection[str]) -> "asyncio.Task[None] | None":
+        """Remove subscriptions at once, as `remove_consumer`. Return the task that tells the brokers, if there is one."""
         client = self._clients.get(client_id)
         group = None if client is None else client.groups.get(group_name)
         if client is None or group is None:
-            return
+            return None
         for topic in topics:
             group.subscriptions.pop(topic, None)
         if group.subscriptions:
             self._forget_reached(client_id)
-            await self.send_now(client_id)
-            return
+            return self._tasks.spawn(self.send_now(client_id))
         del client.groups[group_name]
-        await self._unregister(
+        return self._unregister(
             client_id, client, UnregisterClientHeader(client_id=client_id, consumer_group=group_name)
         )
 
@@ -236,7 +249,9 @@ class Heartbeats:
                 )
         return True
 
-    async def _unregister(self, client_id: str, client: _Client, header: UnregisterClientHeader) -> None:
+    def _unregister(
+        self, client_id: str, client: _Client, header: UnregisterClientHeader
+    ) -> "asyncio.Task[None] | None":
         addresses = [address for address, client_ids in self._told.items() if client_id in client_ids]
         if client.is_idle:
             self._clients.pop(client_id, None)
@@ -247,8 +262,17 @@ class Heartbeats:
         async def unregister(address: str) -> None:
             try:
                 await self._invoke(address, RemotingCommand.request(RequestCode.UNREGISTER_CLIENT, header))
-            except NoAnswerError as error:
+            except (NoAnswerError, NotStartedError) as error:
                 # The broker forgets the client by itself, after 120 s at the latest.
                 log.info("unregistering failed", address=address, client_id=client_id, error=str(error))
 
-        await asyncio.gather(*(unregister(address) for address in addresses))
+        async def unregister_all() -> None:
+            await asyncio.gather(*(unregister(address) for address in addresses))
+
+        return self._tasks.spawn(unregister_all()) if addresses else None
+
+    @staticmethod
+    async def _wait_for(telling: "asyncio.Task[None] | None") -> None:
+        if telling is not None:
+            # Neither the cancellation of the caller ends the task, nor the end of the engine's tasks the caller.
+            await asyncio.wait({telling})

@@ -123,19 +123,21 @@ class Tracer:
         self._task = self._engine.tasks.spawn(self._run())
 
     async def close(self) -> None:
-        """Send the records that wait, for a short time, and end. The engine still runs."""
+        """Send the records that wait, for a short time or until this is cancelled, and end. The engine still runs."""
         task, self._task = self._task, None
         if task is None:
             return
         self._engine.send_observer = None
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_TIMEOUT_MS / 1_000):
-                while self._waiting:
-                    await self._send_some()
-        self.dropped += len(self._waiting)
-        self._waiting.clear()
+        try:
+            await asyncio.gather(task, return_exceptions=True)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_TIMEOUT_MS / 1_000):
+                    while self._waiting:
+                        await self._send_some()
+        finally:
+            self.dropped += len(self._waiting)
+            self._waiting.clear()
 
     def sent(self, group: str, prepared: EncodedSend, result: BatchSendResult, *, at_ms: int, cost_ms: int) -> None:
         """Note a send. Sends of trace data itself are left out, and brokers may ask for no trace data."""

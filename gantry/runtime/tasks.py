@@ -41,11 +41,13 @@ class TaskScope:
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for executor in self._executors.values():
-            executor.shutdown(wait=True, cancel_futures=True)
-        if self._failed is not None and not self._failed.done():
-            self._failed.cancel()
+        try:
+            await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            for executor in self._executors.values():
+                executor.shutdown(wait=True, cancel_futures=True)
+            if self._failed is not None and not self._failed.done():
+                self._failed.cancel()
 
     def spawn(self, name: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run a coroutine as a background task of the service. If it fails, `wait_for_failure` raises its error."""

@@ -31,8 +31,8 @@ class HeldQueues:
         self._queues[queue] = (committed_offset, epoch)
 
     def remove(self, queue: MessageQueue) -> None:
-        """Remove a queue."""
-        del self._queues[queue]
+        """Remove a queue, if it is held."""
+        self._queues.pop(queue, None)
 
     def clear(self) -> None:
         """Remove all queues."""

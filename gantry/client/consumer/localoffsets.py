@@ -78,6 +78,7 @@ class LocalOffsets:
         self._changes = 0
         self._written_changes = 0
         self._writing = asyncio.Lock()
+        self._closing: asyncio.Task[None] | None = None
 
     async def open(self, client_id: str, group: str) -> None:
         """Lock and read the file of a consumer.
@@ -103,11 +104,15 @@ class LocalOffsets:
                 await self.close()
 
     async def close(self) -> None:
-        """Release the file. All offsets that were committed are in it."""
+        """Release the file, even if this is cancelled. All offsets that were committed are in it."""
         file, self._file = self._file, None
         if file is not None:
-            await self._run(file.close)
-            self._worker.close()
+            self._closing = asyncio.ensure_future(self._release(file))
+            await asyncio.shield(self._closing)
+
+    async def _release(self, file: "_OffsetsFile") -> None:
+        await self._run(file.close)
+        self._worker.close()
 
     async def committed(self, queue: MessageQueue) -> tuple[int | None, int]:
         """Return the committed offset, with an epoch that no reset of the group's offsets exceeds."""

@@ -190,7 +190,9 @@ class PushConsumer:
     async def close(self, *, timeout_ms: int | None = None) -> None:
         """Stop, and leave the group: wait for the calls that run, commit, and give the queues to the other members.
 
-        If this is cancelled, the calls are cancelled at once, and no call goes on after the end.
+        If this is cancelled, the calls are cancelled at once, and no call goes on after the end. The consumer leaves its
+        group all the same, without a commit: the other members get the messages again that were consumed since the last
+        one. Queues that are consumed in order are theirs when the locks expire, after a minute.
 
         Args:
             timeout_ms: Time for the running calls, `close_timeout_ms` of the settings by default. Calls that take longer
@@ -224,6 +226,9 @@ class PushConsumer:
         """End all work of this consumer, and release its file."""
         self._prefetch.stop_all()
         self._workers.end()
+        self._member.leave()
+        if self._retry_member is not None:
+            self._retry_member.leave()
         for held in list(self._held.queues.values()):
             self._held.drop(held)
         if self._local_offsets is not None:
@@ -308,7 +313,7 @@ class PushConsumer:
                 await self._give_up([held for held in going if held not in lost])
         except asyncio.CancelledError:
             # The member gives up the assigned queues, too, because this change was not accepted.
-            going += [self._held.queues[one.queue] for one in assigned]
+            going += [held for one in assigned if (held := self._held.queues.get(one.queue)) is not None]
             raise
         finally:
             for held in going:

@@ -43,17 +43,17 @@ from gantry.client.consumer.localoffsets import LocalOffsets
 from gantry.client.consumer.membercommits import CommitPoint, MemberCommits
 from gantry.client.consumer.memberoffsets import GroupOffsets
 from gantry.client.consumer.offsets import Offsets
+from gantry.client.consumer.presence import Presence
 from gantry.client.consumer.queuelocks import MemberLocks
 from gantry.client.consumer.share import find_share
 from gantry.client.consumer.starts import Assignment, StartPosition, find_start
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import ClientError, GroupDeletedError, InvalidArgumentError, NoRouteError
-from gantry.client.runninginfo import member_info
 from gantry.model.errors import InvalidNameError
 from gantry.model.group import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from gantry.model.message import MessageQueue
 from gantry.model.names import check_group
-from gantry.remoting.bodies import ConsumerData, ConsumerRunningInfo
+from gantry.remoting.bodies import ConsumerData
 from gantry.runtime.telemetry import logger
 
 log = logger("client.group")
@@ -134,11 +134,8 @@ class GroupMember:
         self._held = HeldQueues()
         self._commits = MemberCommits(engine, self._own, group, self._held, commit_point)
         self._wake = asyncio.Event()
-        # End the engine's calls, of changed members and of what this one is doing.
-        self._stops: list[Callable[[], None]] = []
-        self._started_at_ms = 0
+        self._presence = Presence(engine, client_id, self._as_data(), self._held, is_orderly=is_orderly)
         self._loops: list[asyncio.Task[None]] = []
-        self._is_announced = False
 
     @property
     def held(self) -> frozenset[MessageQueue]:
@@ -156,19 +153,12 @@ class GroupMember:
             ClientError: No broker answered who the members are, or where to start in any queue of the share.
         """
         self._engine.check_running()
-        self._started_at_ms = self._engine.clock.now_ms()
+        self._presence.started_at_ms = self._engine.clock.now_ms()
         has_joined = False
         try:
             for topic in self._subscriptions:
                 await self._engine.route(topic)
-            self._engine.heartbeats.check_unused(self.client_id, self.group, self._subscriptions)
-            self._stops = [
-                self._engine.listen(self.group, self._wake.set),
-                self._engine.running_infos.add(self.client_id, self.group, self._running_info),
-            ]
-            if self._model is MessageModel.CLUSTERING:
-                self._stops.append(self._engine.resets.listen(self.group, self._offsets_reset))
-            await self._announce()
+            await self._presence.begin(on_members_changed=self._wake.set, on_reset=self._offsets_reset)
             is_balanced = await self._join()
             has_joined = True
         finally:
@@ -180,20 +170,37 @@ class GroupMember:
             self._loops.append(self._engine.tasks.spawn(self._lock_loop(self._locks)))
 
     async def close(self) -> None:
-        """Commit, leave the group, and unregister at the brokers, so that the other members take over at once."""
-        for loop in self._loops:
-            loop.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
-        self._loops.clear()
-        while self._stops:
-            self._stops.pop()()
-        await self._commits.commit_all(list(self._held))
-        if self._locks is not None:
-            await self._locks.unlock_all()
+        """Commit, leave the group, and unregister at the brokers, so that the other members take over at once.
+
+        If this is cancelled, the member leaves as with `leave`.
+        """
+        telling: asyncio.Task[None] | None = None
+        try:
+            await asyncio.gather(*self._cancel_loops(), return_exceptions=True)
+            self._presence.end_calls()
+            await self._commits.commit_all(list(self._held))
+            if self._locks is not None:
+                await self._locks.unlock_all()
+        finally:
+            telling = self.leave()
+        if telling is not None:
+            await asyncio.wait({telling})
+
+    def leave(self) -> "asyncio.Task[None] | None":
+        """Leave the group at once and without a commit. Other members get locked queues when the locks expire.
+
+        Returns:
+            The task of the engine that tells the brokers; None if there is nothing to tell.
+        """
+        self._cancel_loops()
         self._held.clear()
-        if self._is_announced:
-            self._is_announced = False
-            await self._engine.heartbeats.remove_consumer(self.client_id, self.group, list(self._subscriptions))
+        return self._presence.end()
+
+    def _cancel_loops(self) -> "list[asyncio.Task[None]]":
+        loops, self._loops = self._loops, []
+        for loop in loops:
+            loop.cancel()
+        return loops
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
         """Commit the group's offset on a held queue. A queue that is not held belongs to another member by now.
@@ -244,29 +251,13 @@ class GroupMember:
                     await self._locks.unlock(held)
         self._wake.set()
 
-    async def _announce(self) -> None:
-        self._is_announced = True
-        await self._engine.heartbeats.put_consumer(
-            self.client_id,
-            ConsumerData(
-                group_name=self.group,
-                consume_type=ConsumeType.CONSUME_PASSIVELY,
-                message_model=self._model,
-                consume_from_where=self._start.where,
-                subscriptions=tuple(self._subscriptions.values()),
-            ),
-        )
-
-    def _running_info(self) -> ConsumerRunningInfo:
-        return member_info(
-            self._engine.settings.namesrv,
-            self.group,
-            self._start.where,
-            list(self._subscriptions.values()),
-            {queue: self._held.committed_offset(queue) for queue in self._held},
-            started_at_ms=self._started_at_ms,
-            model=self._model,
-            is_orderly=self._is_orderly,
+    def _as_data(self) -> ConsumerData:
+        return ConsumerData(
+            group_name=self.group,
+            consume_type=ConsumeType.CONSUME_PASSIVELY,
+            message_model=self._model,
+            consume_from_where=self._start.where,
+            subscriptions=tuple(self._subscriptions.values()),
         )
 
     async def _join(self) -> bool:
@@ -328,7 +319,7 @@ class GroupMember:
             locked, silence = await self._locks.lock(missing)
             failure = failure or silence
             missing = sorted(locked)
-        at_ms = self._started_at_ms
+        at_ms = self._presence.started_at_ms
         found = await asyncio.gather(
             *(
                 find_start(self._offsets, self._own, queue, self._start, joined_at_ms=at_ms, is_first=is_first)

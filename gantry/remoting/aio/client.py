@@ -109,14 +109,21 @@ class RemotingClient:
         return await self._connect(self._main, address, timeout_ms)
 
     async def close(self) -> None:
-        """Close all connections. Pending requests fail. The client can't be used afterwards."""
+        """Close all connections. Pending requests fail. The client can't be used afterwards.
+
+        If this is cancelled, the connections that are still open are aborted.
+        """
         self._endpoint.is_draining = True
-        await self._endpoint.tasks.cancel()
-        for channel in self._open_channels():
-            channel.close("the client is closed")
-        await self._endpoint.wait_empty(self._limits.linger_ms)
-        for channel in self._open_channels():
-            channel.abort("the peer did not close the connection in time")
+        reason = "the client is closed"
+        try:
+            await self._endpoint.tasks.cancel()
+            for channel in self._open_channels():
+                channel.close(reason)
+            await self._endpoint.wait_empty(self._limits.linger_ms)
+            reason = "the peer did not close the connection in time"
+        finally:
+            for channel in self._open_channels():
+                channel.abort(reason)
         await self._endpoint.wait_empty(self._limits.linger_ms)
 
     def _open_channels(self) -> list[Channel]:

@@ -1,7 +1,8 @@
 """Promises of a consumer with a listener in broadcasting mode: through the client engine and a broker, on virtual time."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
@@ -358,3 +359,42 @@ async def test_local_offsets_of_a_clustering_consumer_are_refused(engine, disk):
 async def test_a_client_id_that_is_no_name_of_a_folder_is_refused(unit, engine, disk, client_id):
     with pytest.raises(InvalidArgumentError, match=r"client_id: .* name of a folder"):
         await push(engine, disk, Listener(), client_id=client_id).start()
+
+
+class HeldUpWorker(InlineWorker):
+    """A worker whose jobs wait for the disk while it is held up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.jobs: list[tuple[Callable[[], Any], Future[Any]]] | None = None
+        self.is_closed = False
+
+    def submit(self, job: Callable[[], Any]) -> "Future[Any]":
+        if self.jobs is None:
+            return super().submit(job)
+        self.jobs.append((job, Future()))
+        return self.jobs[-1][1]
+
+    def go_on(self) -> None:
+        for job, future in self.jobs or ():
+            future.set_result(job())
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+async def test_a_cancelled_close_releases_the_file_and_its_thread(disk):
+    worker = HeldUpWorker()
+    offsets = LocalOffsets("/offsets", files=disk, worker=worker)
+    await offsets.open("one", "g")
+    worker.jobs = []
+    closing = asyncio.ensure_future(offsets.close())
+    await asyncio.sleep(1)
+    closing.cancel()
+    await asyncio.gather(closing, return_exceptions=True)
+    worker.go_on()
+    await asyncio.sleep(1)
+    assert worker.is_closed
+    again = LocalOffsets("/offsets", files=disk, worker=InlineWorker())
+    await again.open("one", "g")
+    await again.close()

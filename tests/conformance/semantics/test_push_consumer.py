@@ -1,6 +1,7 @@
 """Promises of a consumer with a listener: through the client engine and a broker, on virtual time."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -271,6 +272,38 @@ async def test_a_cancelled_close_ends_all_calls(unit, engine, send, cancels):
     await asyncio.sleep(0)
     assert running == []
     assert consumer.held_messages == 0
+
+
+async def group_members(unit: BrokerUnit) -> list[str]:
+    answer = await unit.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ext={"consumerGroup": "g"})
+    return json.loads(answer.body_bytes)["consumerIdList"] if answer.code == ResponseCode.SUCCESS else []
+
+
+@pytest.mark.parametrize("after_s", [0, 1])
+@pytest.mark.parametrize("is_orderly", [False, True], ids=["concurrent", "in order"])
+async def test_a_cancelled_close_leaves_the_group(unit, engine, send, after_s, is_orderly):
+    async def listen(message: StoredMessage) -> None:
+        await asyncio.sleep(3_600)
+
+    async def accept(message: StoredMessage) -> None:
+        pass
+
+    await send("m")
+    consumer = push(engine, listen, is_orderly=is_orderly)
+    await consumer.start()
+    await asyncio.sleep(20)
+    assert await group_members(unit) == [consumer.client_id]
+    closing = asyncio.ensure_future(consumer.close())
+    await asyncio.sleep(after_s)
+    closing.cancel()
+    await asyncio.gather(closing, return_exceptions=True)
+    assert consumer.held == frozenset()
+    for pause_s in (1, 40, 80, 100):
+        await asyncio.sleep(pause_s)
+        assert await group_members(unit) == []
+    async with push(engine, accept, is_orderly=is_orderly) as again:
+        await asyncio.sleep(1)
+        assert again.counts.consumed == 1
 
 
 async def test_a_queue_that_moves_loses_no_message_and_repeats_at_most_those_under_way(unit, engine, send):

@@ -291,6 +291,37 @@ async def test_closing_the_client_ends_attempts_to_connect():
             await attempt
 
 
+@pytest.mark.parametrize("is_dialling", [False, True])
+async def test_a_cancelled_close_ends_the_connections(is_dialling: bool):
+    ended = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        with contextlib.suppress(ConnectionError):
+            while await reader.read(100):
+                pass  # It never ends the connection by itself.
+        ended.set()
+        writer.close()
+
+    peer = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with peer:
+        address = f"127.0.0.1:{peer.sockets[0].getsockname()[1]}"
+        with deaf() as silent:
+            client = RemotingClient(clock=SystemClock())
+            waiting = [asyncio.ensure_future(client.invoke(address, request(), timeout_ms=TIMEOUT_MS))]
+            if is_dialling:
+                waiting.append(asyncio.ensure_future(client.invoke(silent, request(), timeout_ms=TIMEOUT_MS)))
+            await asyncio.sleep(0.2)
+            closing = asyncio.ensure_future(client.close())
+            await asyncio.sleep(0)
+            closing.cancel()
+            results = await asyncio.gather(closing, return_exceptions=True)
+            assert isinstance(results[0], asyncio.CancelledError)
+            errors = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 1)
+            assert all("the client is closed" in str(error) for error in errors)
+            await asyncio.wait_for(ended.wait(), 1)
+
+
 async def test_requests_fail_when_the_client_is_closed():
     asked = asyncio.Event()
 

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from gantry.client.producer import Producer
 from gantry.model.group import parse_tag_expression
 from gantry.model.route import BrokerData, QueueData, TopicRoute
@@ -114,6 +116,58 @@ async def test_leaving_unregisters_at_known_brokers_and_ends_the_heartbeats(engi
     beats = len(told(transport))
     await asyncio.sleep(100)
     assert len(told(transport)) == beats
+
+
+async def test_brokers_are_told_of_the_end_although_the_caller_is_cancelled(engine, cluster, transport):
+    cluster.topic("T", "a", "b")
+    await engine.route("T")
+    producer = Producer(engine, "pg")
+    await producer.start()
+    await engine.heartbeats.put_consumer("me@1", consumer("g1"))
+    transport.at("a:10911", {UNREGISTER: ok})
+    transport.at("b:10911", {UNREGISTER: ok})
+    await asyncio.sleep(1)
+    transport.latency_s["a:10911"] = 5
+    leaving = [producer.close(), engine.heartbeats.remove_consumer("me@1", "g1", ["T"])]
+    for task in [asyncio.ensure_future(work) for work in leaving]:
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    await asyncio.sleep(0.1)
+    left = {(request.ext_fields.get("producerGroup"), request.ext_fields.get("consumerGroup")) for request in
+            transport.sent(UNREGISTER, "a:10911")}  # fmt: skip
+    assert left == {("pg", None), (None, "g1")}
+    beats = len(told(transport))
+    await asyncio.sleep(100)
+    assert len(told(transport)) == beats
+
+
+async def test_a_stop_of_the_engine_while_a_client_leaves_is_no_cancellation_of_the_caller(engine, cluster, transport):
+    cluster.topic("T", "a")
+    await engine.route("T")
+    await engine.heartbeats.put_consumer("me@1", consumer())
+    transport.latency_s["a:10911"] = 5
+    leaving = asyncio.ensure_future(engine.heartbeats.remove_consumer("me@1", "g", ["T"]))
+    await asyncio.sleep(0.1)
+    await engine.stop()
+    await leaving
+
+
+@pytest.mark.parametrize("turns", [1, 2, 3])
+async def test_a_cancelled_stop_of_the_engine_ends_its_work(engine, cluster, transport, turns):
+    cluster.topic("T", "a")
+    await engine.route("T")
+    await engine.heartbeats.put_consumer("me@1", consumer())
+    engine.tasks.spawn(asyncio.sleep(3_600))
+    stopping = asyncio.ensure_future(engine.stop())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    stopping.cancel()
+    await asyncio.gather(stopping, return_exceptions=True)
+    assert transport.is_closed
+    transport.requests.clear()
+    await asyncio.sleep(300)
+    assert transport.requests == []
 
 
 async def test_leaving_while_a_broker_is_down_is_no_error(engine, cluster, transport):

@@ -149,6 +149,25 @@ async def test_records_beyond_the_limit_are_dropped(engine, brokers, tracer):
     assert (sum(counts), max(counts)) == (WAITING_MAX, BATCH_MAX)
 
 
+async def test_a_cancelled_close_drops_the_records_that_wait(engine, brokers, transport):
+    brokers(Broker())
+    tracer = Tracer(engine)
+    await tracer.start()
+    await Producer(engine, "pg").send(Message("T", b"hello"))
+    transport.latency_s["a:10911"] = 1
+    for _ in range(3 * BATCH_MAX):
+        tracer.consuming("cg", [stored("m")])
+    closing = asyncio.ensure_future(tracer.close())
+    await asyncio.sleep(0.5)
+    closing.cancel()
+    await asyncio.gather(closing, return_exceptions=True)
+    assert tracer.dropped > 0
+    tracer.consuming("cg", [stored("m")])
+    before = len(transport.sent(SEND))
+    await asyncio.sleep(60)
+    assert len(transport.sent(SEND)) == before
+
+
 async def test_a_consumer_writes_beginning_and_end(engine, brokers, tracer):
     broker = Broker()
     brokers(broker)

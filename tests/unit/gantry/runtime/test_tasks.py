@@ -1,6 +1,8 @@
 import asyncio
 
-from gantry.runtime.tasks import TaskSet, wait_for_event
+import pytest
+
+from gantry.runtime.tasks import TaskScope, TaskSet, wait_for_event
 
 
 async def test_tasks_are_removed_when_they_end():
@@ -75,3 +77,29 @@ async def test_waiting_for_an_event_returns_whether_it_was_set():
     assert not await wait_for_event(event, 0.001)
     asyncio.get_running_loop().call_soon(event.set)
     assert await wait_for_event(event, 60)
+
+
+def test_a_scope_whose_end_is_cancelled_ends_its_threads():
+    async def run() -> None:
+        scope = TaskScope("service")
+        await scope.__aenter__()
+        assert await scope.in_thread("work", lambda: 1) == 1
+
+        async def end_slowly() -> None:
+            try:
+                await asyncio.sleep(100)
+            finally:
+                await asyncio.sleep(0.01)
+
+        scope.spawn("slow", end_slowly())
+        await asyncio.sleep(0)
+        ending = asyncio.ensure_future(scope.__aexit__(None, None, None))
+        await asyncio.sleep(0)
+        ending.cancel()
+        await asyncio.gather(ending, return_exceptions=True)
+        with pytest.raises(RuntimeError, match="after shutdown"):
+            await scope.in_thread("work", lambda: 2)
+        with pytest.raises(asyncio.CancelledError):
+            await scope.wait_for_failure()
+
+    asyncio.run(run())

@@ -10,9 +10,10 @@ from gantry.client.consumer.starts import Assignment, StartPosition
 from gantry.client.errors import InvalidArgumentError
 from gantry.model.group import ConsumeFromWhere, parse_tag_expression
 from gantry.model.message import MessageQueue
+from gantry.remoting.bodies import ConsumerRunningInfo
 from gantry.remoting.codes import RequestCode
 from gantry.remoting.command import RemotingCommand
-from gantry.remoting.headers.client import NotifyConsumerIdsChangedHeader
+from gantry.remoting.headers.client import GetConsumerRunningInfoHeader, NotifyConsumerIdsChangedHeader
 
 LOCK, UNLOCK = RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
 ALL = ["a0", "a1", "b0", "b1"]
@@ -174,7 +175,9 @@ async def test_an_owner_that_fails_gets_no_queue_and_keeps_no_lock(engine, group
     assert (owner.member.held, groups.locks["a"].count, groups.locks["b"].count) == (frozenset(), 0, 0)
 
 
-async def test_the_member_says_that_it_consumes_in_order(engine, groups):
+async def test_the_member_says_that_it_consumes_in_order(engine, groups, transport):
     owner = Owner(engine)
     await owner.member.start()
-    assert owner.member._running_info().properties["PROP_CONSUMEORDERLY"] == "true"
+    header = GetConsumerRunningInfoHeader(consumer_group="g", client_id="me@1", jstack_enable=False)
+    answer = transport.push(RemotingCommand.request(RequestCode.GET_CONSUMER_RUNNING_INFO, header))
+    assert ConsumerRunningInfo.decode(answer.body_bytes).properties["PROP_CONSUMEORDERLY"] == "true"

@@ -348,6 +348,25 @@ async def test_an_owner_that_fails_is_asked_again(engine, groups, transport):
     assert len(member.held) == 4
 
 
+@pytest.mark.parametrize("step", ["commit", "unregister"])
+async def test_a_cancelled_close_leaves_the_group_all_the_same(engine, groups, transport, step):
+    owner = Owner(engine)
+    await owner.member.start()
+    transport.latency_s["a:10911"] = transport.latency_s["b:10911"] = 0.5
+    closing = asyncio.ensure_future(owner.member.close())
+    await asyncio.sleep(0.1 if step == "commit" else 0.6)
+    closing.cancel()
+    await asyncio.gather(closing, return_exceptions=True)
+    assert owner.held == []
+    await asyncio.sleep(1)
+    assert groups.members["a"]["g"] == groups.members["b"]["g"] == set()
+    transport.requests.clear()
+    notify(transport)
+    await asyncio.sleep(120)
+    requests = {request.code for _, request in transport.requests}
+    assert requests <= {RequestCode.GET_ROUTEINFO_BY_TOPIC}, "nothing of the member goes on"
+
+
 async def test_joining_a_missing_topic_leaves_nothing_behind(engine, groups, transport):
     subscription = parse_tag_expression("Nowhere", "*", 1)
     member = GroupMember(engine, "g", [subscription], client_id="me@1", on_change=None)
