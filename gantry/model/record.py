@@ -72,7 +72,6 @@ _V6 = sysflag.HOSTS_V6_MASK
 _PEEK = struct.Struct(">iI")
 _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
-_QUEUE_ID_AT = 12
 _SYS_FLAG_AT = 36
 _FORMAT = ">iIIiiqqiq{born}sq{store}siqi"
 
@@ -385,9 +384,9 @@ def find_properties(data: RecordData, at: int, end: int) -> bytes | None:
     return bytes(data[start:end]) if start <= end else None
 
 
-RecordScan = tuple[int, int, int, int, int, bytes, int, bytes, int, int, int, int, int, bool]
-"""The result of `scan_record`: size in bytes, queue offset, physical offset, sysFlag, born time (ms), born host, store
-time (ms), store host, reconsume times, start and end of the body, start and end of the properties (without the
+RecordScan = tuple[int, int, int, int, int, int, bytes, int, bytes, int, int, int, int, int, bool]
+"""The result of `scan_record`: size in bytes, queue id, queue offset, physical offset, sysFlag, born time (ms), born host,
+store time (ms), store host, reconsume times, start and end of the body, start and end of the properties (without the
 whole-record checksum), and whether the checksum is correct."""
 
 
@@ -403,10 +402,9 @@ def scan_record(data: bytes, at: int, end: int) -> RecordScan:
         CorruptRecordError: The magic or a length is wrong.
     """
     if end - at >= RECORD_BYTES_MIN:
-        fields = _HEAD_V4.unpack_from(data, at)
-        size, magic, body_crc, _, _, offset, physical, sys_flag, born, born_host, stored, host, times, _, length = (
-            fields
-        )
+        (
+            size, magic, body_crc, queue_id, _, offset, physical, sys_flag, born, born_host, stored, host, times, _, length,
+        ) = _HEAD_V4.unpack_from(data, at)  # fmt: skip
         stop = at + size
         body_end = at + _HEAD_V4_BYTES + length
         if magic == RECORD_MAGIC_V1 and not sys_flag & _V6 and length >= 0 and body_end + 3 <= stop <= end:
@@ -421,7 +419,7 @@ def scan_record(data: bytes, at: int, end: int) -> RecordScan:
                     is_good = crc32(data[body_end - length : body_end]) & CRC_MASK == body_crc
                 if is_good:
                     return (
-                        size, offset, physical, sys_flag, born, born_host, stored, host, times,
+                        size, queue_id, offset, physical, sys_flag, born, born_host, stored, host, times,
                         body_end - length, body_end, start, stop, True,
                     )  # fmt: skip
     head = parse_head(data, at, limit=end)
@@ -431,24 +429,35 @@ def scan_record(data: bytes, at: int, end: int) -> RecordScan:
         properties_end -= CRC_PROPERTY_BYTES
     is_good = check_head(data, at, head).is_good
     return (
-        head.size_bytes, *head[5:13], head.body_start, head.body_end, properties_start, properties_end, is_good,
+        head.size_bytes, head.queue_id, *head[5:13], head.body_start, head.body_end, properties_start, properties_end, is_good,
     )  # fmt: skip
 
 
 def with_reconsume_times(record: RecordScan, times: int) -> RecordScan:
     """Return the fields of a record with other reconsume times."""
-    size, offset, physical, flag, born, born_host, stored, host, _, start, end, first, last, is_good = record
-    return size, offset, physical, flag, born, born_host, stored, host, times, start, end, first, last, is_good
-
-
-def queue_id_at(data: bytes, at: int) -> int:
-    """Return the queue id of the record that starts at position `at` of `data`, and that `scan_record` has parsed."""
-    return int.from_bytes(data[at + _QUEUE_ID_AT : at + _QUEUE_ID_AT + _INT.size], signed=True)
+    size, queue_id, offset, physical, flag, born, born_host, stored, host, _, start, end, first, last, is_good = record
+    return (
+        size,
+        queue_id,
+        offset,
+        physical,
+        flag,
+        born,
+        born_host,
+        stored,
+        host,
+        times,
+        start,
+        end,
+        first,
+        last,
+        is_good,
+    )
 
 
 def topic_at(data: bytes, record: RecordScan) -> bytes:
     """Return the topic of a record that `scan_record` has parsed."""
-    body_end, properties_start = record[10:12]
+    body_end, properties_start = record[11:13]
     end = properties_start - _SHORT.size
     # One byte has the length of the topic in version 1, two in version 2.
     return data[body_end + 1 : end] if data[body_end] == end - body_end - 1 else data[body_end + 2 : end]

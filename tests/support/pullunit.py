@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Self
 
-import msgspec
-
 from gantry.client.engine import ClientEngine
 from gantry.client.settings import ClientSettings
 from gantry.model.group import parse_tag_expression
@@ -127,8 +125,8 @@ class GatewayUnit:
         wanted = Pull(group, subscription, max_messages, wait_ms, invisible_ms, **more)
         async with self.pulling.pull(wanted, Caller()) as pulled:
             assert pulled.damaged == []
-            written = [msgspec.msgpack.decode(one) for one in PulledMessages().write(pulled, binary=True)]
-        return [(TakenMessage(one["body"], one["reconsume_times"], one["topic"]), one["receipt"]) for one in written]
+            shown = PulledMessages().show(pulled, binary=True)
+        return [(TakenMessage(one.body, one.reconsume_times, one.topic), one.receipt) for one in shown]
 
     async def ack(self, receipts: Sequence[str], group: str = "g") -> list[Settled]:
         return await self.settling.ack(group, receipts, lambda topic: True)

@@ -19,12 +19,15 @@ from gantry.model.popreceipt import (
     decode_start_offsets,
 )
 from gantry.model.propertyname import PropertyName
-from gantry.model.record import RecordScan, decode_record, queue_id_at, scan_record
+from gantry.model.record import RecordScan, decode_record, scan_record, with_reconsume_times
 from gantry.remoting.headers.pop import PopMessageResponseHeader
 
 _POP_CK = PropertyName.POP_CK.encode()
 _POP_CK_START = _POP_CK + b"\x01"
 _TAGS = PropertyName.TAGS.encode()
+
+# This takes half the time of a call of the class, which passes every field by name again.
+_new_tuple = tuple.__new__
 
 
 class PoppedRecord(NamedTuple):
@@ -32,20 +35,19 @@ class PoppedRecord(NamedTuple):
 
     Attributes:
         at: Its start in the bytes.
-        scan: Its fields, and whether its checksum is right.
+        scan: Its fields, with the number of deliveries to the group before this one as reconsume times, and whether its
+            checksum is right.
         part: The content that its receipt shares with those of the same pop and queue, and the same object for them.
-        deliveries: Number of deliveries to the group so far, this one included.
     """
 
     at: int
     scan: RecordScan
     part: PopPart
-    deliveries: int
 
     @property
     def receipt(self) -> PopReceipt:
         """The receipt."""
-        return self.part.at(self.scan[1])
+        return self.part.at(self.scan[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +71,11 @@ class PoppedRecords:
         message = decode_record(self.data, record.at)
         first = message.properties.get(PropertyName.FIRST_POP_TIME, "")
         first_ms = int(first) if first.isdigit() else self.popped_at_ms
-        return PoppedMessage(message, record.receipt, record.deliveries, first_ms)
+        return PoppedMessage(message, record.receipt, record.scan[9] + 1, first_ms)
 
     def tag(self, record: PoppedRecord) -> str | None:
         """Return the tag of one of the records, or None."""
-        start, stop = record.scan[11:13]
+        start, stop = record.scan[12:14]
         return find_property(self.data[start:stop], _TAGS)
 
 
@@ -107,21 +109,20 @@ def read_popped(data: bytes, answer: PopMessageResponseHeader, broker_name: str)
         for place, start in decode_start_offsets(answer.start_offset_info).items()
     }
     counts = decode_order_counts(answer.order_count_info)
+    # Only messages of retry topics have their receipts in themselves. Most answers have none.
+    has_own = data.find(_POP_CK_START) >= 0
     records: list[PoppedRecord] = []
     at, end = 0, len(data)
     while at < end:
         scan = scan_record(data, at, end)
-        size, offset, _, _, _, _, _, _, deliveries, _, _, start, stop, _ = scan
-        queue_id = queue_id_at(data, at)
-        part = None
-        if data.find(_POP_CK_START, start, stop) >= 0:
-            part = _own_part(data[start:stop])
+        queue_id = scan[1]
+        part = _own_part(data[scan[12] : scan[13]]) if has_own else None
         if part is None:
             part = parts[NOT_RETRY, queue_id]
         if counts:
-            deliveries = _count(counts, queue_id, offset, deliveries)
-        records.append(PoppedRecord(at, scan, part, deliveries + 1))
-        at += size
+            scan = with_reconsume_times(scan, _count(counts, queue_id, scan[2], scan[9]))
+        records.append(_new_tuple(PoppedRecord, (at, scan, part)))
+        at += scan[0]
     return PoppedRecords(data, records, answer.pop_time, answer.rest_num)
 
 

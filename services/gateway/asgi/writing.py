@@ -9,12 +9,14 @@ Small answers are encoded at once.
 """
 
 from base64 import b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
+
+import msgspec
 
 from services.gateway.asgi.answer import JSON_TYPE, MSGPACK_TYPE, Answer, encode_json, encode_msgpack, value_answer
 from services.gateway.schemas.dense import Slices, in_slices
-from services.gateway.schemas.messages import BASE64, TEXT
+from services.gateway.schemas.messages import BASE64, TEXT, ShownMessage
 from services.gateway.usecases.reading.fairgate import FairGate
 
 ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -26,11 +28,6 @@ SLICE_BYTES: Final = 48 * 1024
 _BODY_FIELDS: Final = ("body", "encoding")
 _LIST32: Final = 0xDD
 _FIXMAP_ENTRIES_MAX: Final = 15
-
-
-View = dict[str, Any] | bytes | tuple[bytes, bytes]
-"""A message: its view, or its encoded form, or, in JSON, the beginning of its encoded form and its large body. The last two
-are those of a MessageWriter (views/messageparts.py)."""
 
 
 class AnswerWriter:
@@ -58,9 +55,14 @@ class AnswerWriter:
         parts = await self._run(_write_page(fields, "messages", iter(views), binary=binary, bytes_max=None), key_id)
         return _answer(parts, binary=binary)
 
-    async def messages(self, fields: dict[str, Any], messages: Iterator[View], key_id: str, *, binary: bool) -> Answer:
-        """Return an answer with `fields` and with messages that are written one by one (views/receiving.py)."""
-        parts = await self._run(_write_page(fields, "messages", messages, binary=binary, bytes_max=None), key_id)
+    async def pulled(
+        self, fields: dict[str, Any], messages: Sequence[ShownMessage], key_id: str, *, binary: bool
+    ) -> Answer:
+        """Return the answer to a pull of a group, with `fields` and all messages."""
+        if sum([max(message.size, len(message.body)) for message in messages]) <= SLICE_BYTES:
+            return value_answer({**fields, "messages": messages}, binary=binary)
+        views = map(msgspec.structs.asdict, messages)
+        parts = await self._run(_write_page(fields, "messages", views, binary=binary, bytes_max=None), key_id)
         return _answer(parts, binary=binary)
 
     async def items(
@@ -99,7 +101,7 @@ def _answer(parts: list[bytes], *, binary: bool) -> Answer:
 
 
 def _write_page(
-    fields: dict[str, Any], name: str, views: Iterator[View], *, binary: bool, bytes_max: int | None
+    fields: dict[str, Any], name: str, views: Iterator[dict[str, Any]], *, binary: bool, bytes_max: int | None
 ) -> Slices[list[bytes]]:
     parts: list[bytes] = []
     # Each small part would cost the server more than a copy.
@@ -107,9 +109,7 @@ def _write_page(
     count, size, small_bytes = 0, 0, 0
     for view in views:
         room = None if bytes_max is None or not count else bytes_max - size
-        written = (
-            [view] if isinstance(view, bytes) else (yield from _write_message(view, binary=binary, bytes_max=room))
-        )
+        written = yield from _write_message(view, binary=binary, bytes_max=room)
         length = sum(map(len, written))
         if room is not None and length > room:
             fields["truncated"] = True
@@ -132,17 +132,12 @@ def _write_page(
     return [b'%b"%b":[' % (start, name.encode()), *parts, b"]}"]
 
 
-def _write_message(
-    view: dict[str, Any] | tuple[bytes, bytes], *, binary: bool, bytes_max: int | None = None
-) -> Slices[list[bytes]]:
+def _write_message(view: dict[str, Any], *, binary: bool, bytes_max: int | None = None) -> Slices[list[bytes]]:
     """Return the parts of one message; if it is larger than `bytes_max`, so many of them that they exceed it."""
-    if isinstance(view, tuple):
-        head, body = view
-    elif binary or not isinstance(view["body"], bytes):
+    body = view["body"]
+    if binary or not isinstance(body, bytes):
         return [encode_msgpack(view) if binary else encode_json(view)]
-    else:
-        body = view["body"]
-        head = encode_json({name: value for name, value in view.items() if name not in _BODY_FIELDS})[:-1]
+    head = encode_json({name: value for name, value in view.items() if name not in _BODY_FIELDS})[:-1]
     pieces, encoding = yield from _write_body(body, bytes_max)
     return [b'%b,"encoding":"%b","body":"' % (head, encoding.encode()), *pieces, b'"}']
 

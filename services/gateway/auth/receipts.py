@@ -111,10 +111,10 @@ class Receipts:
     def sign(self, receipt: Receipt) -> str:
         """Return the text of the receipt of a message that was given to the group."""
         topic, times, pop = receipt
-        return self.sign_one(TopicPart(topic, pop.part), pop.queue_offset, times).decode()
+        return self.sign_one(TopicPart(topic, pop.part), pop.queue_offset, times)
 
-    def sign_one(self, part: TopicPart, offset: int, times: int) -> bytes:
-        """Return the text of one of the receipts that share a part, in ASCII.
+    def sign_one(self, part: TopicPart, offset: int, times: int) -> str:
+        """Return the text of one of the receipts that share a part.
 
         Args:
             part: The part.
@@ -130,7 +130,7 @@ class Receipts:
             return self._sign_text(part, offset, times)
         mac = self._hash.copy()
         mac.update(content)
-        return b2a_base64(_VERSION_2 + mac.digest() + content, newline=False).translate(_TO_URL)
+        return b2a_base64(_VERSION_2 + mac.digest() + content, newline=False).translate(_TO_URL).decode()
 
     def open(self, text: str) -> Receipt | None:
         """Return the content of a receipt, or None if no gateway made this text for this group."""
@@ -166,9 +166,9 @@ class Receipts:
             part = self._parts[encoded] = _decode_part(encoded)
         return part, offset, times
 
-    def _sign_text(self, part: TopicPart, offset: int, times: int) -> bytes:
+    def _sign_text(self, part: TopicPart, offset: int, times: int) -> str:
         content = f"{part.topic}\n{times}\n{encode_pop_receipt(part.pop.at(offset))}".encode()
-        return urlsafe_b64encode(_VERSION_1 + self._mac_of_text(content) + content).rstrip(b"=")
+        return urlsafe_b64encode(_VERSION_1 + self._mac_of_text(content) + content).rstrip(b"=").decode()
 
     def _open_text(self, text: str) -> Opened | None:
         """Return the content of a receipt of version 1."""

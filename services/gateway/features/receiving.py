@@ -53,7 +53,7 @@ def receiving_feature(core: Core) -> Feature:
 
 def receiving_routes(pulling: Pulling, settling: Settling) -> list[Operation]:
     """Return the routes of consuming by receipt."""
-    writer, written = AnswerWriter(), PulledMessages()
+    writer, shown = AnswerWriter(), PulledMessages()
 
     async def pull(call: Call) -> Answer:
         group = _group_of(call)
@@ -74,8 +74,8 @@ def receiving_routes(pulling: Pulling, settling: Settling) -> list[Operation]:
         )
         binary = call.wants_msgpack
         async with pulling.pull(wanted, call) as pulled:
-            messages = written.write(pulled, binary=binary)
-            return await writer.messages(damaged_view(pulled, binary=binary), messages, call.key_id, binary=binary)
+            messages = shown.show(pulled, binary=binary)
+            return await writer.pulled(damaged_view(pulled, binary=binary), messages, call.key_id, binary=binary)
 
     async def ack(call: Call) -> Answer:
         group = _group_of(call)

@@ -1,47 +1,38 @@
 """The results of pulls and receipts in the form of answers: the shapes of JSON and MessagePack."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from gantry.model.record import topic_at
+from services.gateway.schemas.messages import ShownMessage
 from services.gateway.usecases.receiving.pulling import Pulled
 from services.gateway.usecases.receiving.settling import Settled
-from services.gateway.views.messagecodings import JsonMessageWriter, MsgpackMessageWriter
-from services.gateway.views.messageparts import MessageWriter, PropertyCache, QueueFacts, cut_unique_key
+from services.gateway.views.messageparts import MessageWriter, PropertyCache, cut_unique_key
 from services.gateway.views.messages import LARGE_BODY_BYTES
 
 
 class PulledMessages:
-    """Writes the messages of pulls.
+    """Makes the messages of pulls.
 
     Concurrency: the event loop's thread.
     """
 
     def __init__(self) -> None:
-        writers: tuple[MessageWriter, MessageWriter] = JsonMessageWriter(), MsgpackMessageWriter()
-        self._writers = writers
-        self._caches = PropertyCache(), PropertyCache()
+        self._writers = MessageWriter(binary=False), MessageWriter(binary=True)
+        self._cache = PropertyCache()
 
-    def write(self, pulled: Pulled, *, binary: bool) -> Iterator[bytes | tuple[bytes, bytes]]:
-        """Yield each message in JSON or MessagePack, or its beginning in JSON and its large body."""
-        writer, cache = self._writers[binary], self._caches[binary]
-        large_bytes = None if binary else LARGE_BODY_BYTES
-        queues: dict[tuple[int, bytes], QueueFacts] = {}
-        for data, record, queue_id, receipt, body in pulled.messages:
-            place = queue_id, topic_at(data, record)
-            queue = queues.get(place)
-            if queue is None:
-                topic = place[1].decode("utf-8", "replace")
-                queue = queues[place] = writer.queue_facts(topic, pulled.broker, queue_id)
-            message_id, rest = cut_unique_key(data, record[11], record[12])
-            properties = cache.get(rest) or cache.facts(writer, rest)
-            head = writer.head(queue, properties, record, message_id, receipt)
-            if large_bytes is None or len(body) <= large_bytes:
-                yield writer.with_body(head, body)
-            else:
-                yield head, body
+    def show(self, pulled: Pulled, *, binary: bool) -> list[ShownMessage]:
+        """Return the messages of a pull for JSON or MessagePack."""
+        cache, show, broker = self._cache, self._writers[binary].show, pulled.broker
+        messages: list[ShownMessage] = []
+        for data, record, receipt, body in pulled.messages:
+            message_id, rest = cut_unique_key(data, record[12], record[13])
+            facts = cache.get(rest) or cache.facts(rest)
+            topic = topic_at(data, record).decode("utf-8", "replace")
+            messages.append(show(topic, broker, record, message_id, facts, receipt, body, LARGE_BODY_BYTES))
+        return messages
 
 
 def damaged_view(pulled: Pulled, *, binary: bool) -> dict[str, Any]:

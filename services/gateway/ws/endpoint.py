@@ -20,7 +20,6 @@ from services.gateway.errors import STOPPING, ProblemError, problem_of
 from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.requestids import read_given_id
-from services.gateway.views.messagecodings import JsonMessageWriter, MsgpackMessageWriter
 from services.gateway.views.messageparts import MessageWriter, PropertyCache
 from services.gateway.ws import opening
 from services.gateway.ws.connection import StreamConnection
@@ -81,10 +80,8 @@ class StreamEndpoint:
         self._all_closed.set()
         self._is_stopping = False
         self._shared = SharedBytes()
-        writers: tuple[MessageWriter, MessageWriter] = (JsonMessageWriter(), MsgpackMessageWriter())
-        self._writers = {
-            is_text: (writer, PropertyCache()) for is_text, writer in zip((True, False), writers, strict=True)
-        }
+        self._writers = {is_text: MessageWriter(binary=not is_text) for is_text in (True, False)}
+        self._properties = PropertyCache()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one WebSocket."""
@@ -134,14 +131,13 @@ class StreamEndpoint:
     async def _serve(
         self, scope: Scope, receive: Receive, send: Send, *, name: str, codec: Codec, principal: Principal
     ) -> None:
-        writer, cache = self._writers[codec.is_text]
         session = Session(
             name,
             f"{self._client_ip}@{name}",
             nonce=urlsafe_b64encode(secret_bytes(NONCE_BYTES)).rstrip(b"=").decode(),
             codec=codec,
-            writer=writer,
-            cache=cache,
+            writer=self._writers[codec.is_text],
+            cache=self._properties,
             rights=principal,
             limits=self._limits,
             wall_ms=self._clock.now_ms,

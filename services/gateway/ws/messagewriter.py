@@ -12,18 +12,11 @@ from gantry.model import sysflag
 from gantry.model.compression import decompress
 from gantry.model.errors import CorruptRecordError, RecordError
 from gantry.model.record import scan_record, with_reconsume_times
-from services.gateway.views.messageparts import (
-    MessageWriter,
-    PropertyCache,
-    QueueFacts,
-    cut_unique_key,
-)
+from services.gateway.schemas.messages import ShownMessage
+from services.gateway.views.messageparts import MessageWriter, PropertyCache, QueueFacts, cut_unique_key
 
 # A body that a client compressed may be larger when inflated than any that comes over HTTP.
 INFLATED_BYTES_MAX: Final = 16 * 1024 * 1024
-
-# A group has few topics.
-_ORIGINS_MAX: Final = 64
 
 
 @dataclass(slots=True)
@@ -31,7 +24,7 @@ class WrittenMessages:
     """The records of a pull that were processed, up to some limit.
 
     Attributes:
-        parts: Encoded messages.
+        messages: The messages.
         offsets: Queue offsets of the messages.
         sizes: Sizes of the messages in bytes.
         at: Position of the first record that was not processed.
@@ -43,7 +36,7 @@ class WrittenMessages:
 
     at: int
     next_offset: int
-    parts: list[bytes] = field(default_factory=list)
+    messages: list[ShownMessage] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     damaged: list[tuple[int, str]] = field(default_factory=list)
@@ -62,21 +55,22 @@ def write_messages(
     bytes_max: int,
     only: Mapping[int, int] | None = None,
 ) -> WrittenMessages:
-    """Encode messages until one of the limits is met or the data ends.
+    """Make messages until one of the limits is met or the data ends.
 
     Args:
         writer: The coding.
-        cache: Cache of the same coding.
-        queue: Facts from `writer.queue_facts`.
+        cache: Cache of properties.
+        queue: Facts of the queue.
         data: Consecutive records: the body of a pull reply.
         at: Position at which to start.
         offset: Expected queue offset of the first record.
         messages_max: Maximum number of messages, at least 1.
-        bytes_max: Number of bytes after which no further message is encoded; the first one always is.
-        only: Queue offsets of the messages to encode, with the failures that the records don't count; None for all.
+        bytes_max: Number of bytes after which no further message is made; the first one always is.
+        only: Queue offsets of the messages to make, with the failures that the records don't count; None for all.
     """
-    taken, tags, head, end = WrittenMessages(at, offset), queue.tags, writer.head, len(data)
-    parts, offsets, sizes = taken.parts, taken.offsets, taken.sizes
+    taken, tags, show, end = WrittenMessages(at, offset), queue.tags, writer.show, len(data)
+    broker, prefix = queue.broker, queue.receipt_prefix
+    messages, offsets, sizes = taken.messages, taken.offsets, taken.sizes
     while at < end and messages_max > 0 and bytes_max > 0:
         try:
             record = scan_record(data, at, end)
@@ -84,7 +78,7 @@ def write_messages(
             taken.damaged.append((offset, error.reason))
             taken.is_cut, at, offset = True, end, offset + 1
             break
-        size, queue_offset, _, sys_flag, _, _, _, _, times, body_start, body_end, start, stop, is_good = record
+        size, _, queue_offset, _, sys_flag, _, _, _, _, times, body_start, body_end, start, stop, is_good = record
         at += size
         if not is_good or queue_offset < offset:
             # Not even the queue offset of such a record can be trusted, only that the record follows the one before it.
@@ -93,7 +87,7 @@ def write_messages(
             continue
         offset = queue_offset + 1
         message_id, rest = cut_unique_key(data, start, stop)
-        facts = cache.get(rest) or cache.facts(writer, rest)
+        facts = cache.get(rest) or cache.facts(rest)
         if (tags is not None and facts.tag not in tags) or (only is not None and queue_offset not in only):
             continue
         body = data[body_start:body_end]
@@ -104,9 +98,8 @@ def write_messages(
             body = inflated
         if only is not None:
             record = with_reconsume_times(record, times + only[queue_offset])
-        shown = queue if queue.origins is None or facts.origin is None else _facts_of(facts.origin, queue, writer)
-        receipt = b"%b%d" % (shown.receipt_prefix, queue_offset)
-        parts.append(writer.with_body(head(shown, facts, record, message_id, receipt), body))
+        topic = queue.topic if not queue.is_retry or facts.origin is None else facts.origin
+        messages.append(show(topic, broker, record, message_id, facts, f"{prefix}{queue_offset}", body))
         offsets.append(queue_offset)
         sizes.append(size)
         messages_max -= 1
@@ -115,22 +108,9 @@ def write_messages(
     return taken
 
 
-def messages_frame(writer: MessageWriter, subscription: str, receipt: str, parts: Sequence[bytes]) -> bytes:
-    """Return the frame with encoded messages of a subscription; `receipt` is that of all of them."""
-    return writer.with_messages({"type": "messages", "subscription": subscription, "receipt": receipt}, parts)
-
-
-def _facts_of(origin: str, queue: QueueFacts, writer: MessageWriter) -> QueueFacts:
-    """Return the facts of a queue under the first topic of a message."""
-    assert queue.origins is not None, "only messages of a retry topic have another topic"
-    found = queue.origins.get(origin)
-    if found is None:
-        if len(queue.origins) >= _ORIGINS_MAX:
-            queue.origins.clear()
-        prefix = queue.receipt_prefix
-        found = writer.queue_facts(origin, queue.broker, queue.queue_id, receipt_prefix=prefix, tags=queue.tags)
-        queue.origins[origin] = found
-    return found
+def messages_frame(writer: MessageWriter, subscription: str, receipt: str, messages: Sequence[ShownMessage]) -> bytes:
+    """Return the frame with messages of a subscription; `receipt` is that of all of them."""
+    return writer.encode({"type": "messages", "subscription": subscription, "receipt": receipt, "messages": messages})
 
 
 def _inflate(body: bytes, sys_flag: int, taken: WrittenMessages, queue_offset: int) -> bytes | None:

@@ -23,6 +23,7 @@ from typing import ClassVar, Final
 
 from gantry.model.group import SubscriptionData
 from gantry.model.message import MessageQueue
+from gantry.model.names import is_retry_topic
 from services.gateway.views.messageparts import MessageWriter, PropertyCache, QueueFacts
 from services.gateway.ws.feed import Damage, Feed, HeldRecords, PullOrder, Trace
 from services.gateway.ws.inflight import NOTHING, WindowRelease, compact
@@ -258,11 +259,11 @@ class Subscription:
             batch.sent_at_ms = now_ms
         for offset in wanted.keys() - found.offsets:
             self.give_back(feed.window.settle(offset))
-        if not found.parts:
+        if not found.messages:
             return None
         if self.trace is not None:
             self.trace.sent(feed.queue, data, found.offsets, batch.first)
-        return messages_frame(self._writer, self.name, f"{feed.token}.{batch.first}-{batch.last}", found.parts)
+        return messages_frame(self._writer, self.name, f"{feed.token}.{batch.first}-{batch.last}", found.messages)
 
     def settle(self, receipt: str) -> str | None:
         """Settle the messages of a receipt; return None, or the reason why this is not possible."""
@@ -346,12 +347,13 @@ class Subscription:
         self.credit_bytes -= sum(taken.sizes)
 
     def _facts(self, token: str, queue: MessageQueue) -> QueueFacts:
-        return self._writer.queue_facts(
+        return QueueFacts(
             queue.topic,
             queue.broker_name,
             queue.queue_id,
-            receipt_prefix=f"{token}.".encode(),
+            receipt_prefix=f"{token}.",
             tags=self._tags if queue.topic == self.topic else None,
+            is_retry=is_retry_topic(queue.topic),
         )
 
     def _clear_held(self, feed: Feed) -> int:
@@ -394,4 +396,4 @@ class Subscription:
         if not offsets:
             return None
         receipt = f"{feed.token}.{offsets[0]}-{offsets[-1]}"
-        return messages_frame(self._writer, self.name, receipt, taken.parts)
+        return messages_frame(self._writer, self.name, receipt, taken.messages)

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from services.gateway.asgi.writing import ANSWER_BYTES_MAX, SLICE_BYTES, AnswerWriter
+from services.gateway.schemas.messages import ShownMessage
 from services.gateway.views.messages import body_view
 
 MIB = 1024 * 1024
@@ -126,22 +127,34 @@ async def test_a_small_record_with_a_large_body_is_written_as_text():
     assert (message["body"], message["encoding"]) == ("x" * 2 * SLICE_BYTES, "text")
 
 
+def shown(body: bytes, *, binary: bool = False) -> ShownMessage:
+    """A message of a pull."""
+    body_fields = body, "bytes"
+    if not binary and len(body) <= SLICE_BYTES:
+        body_fields = body_view(body)
+    return ShownMessage(
+        "ID", "S", "T", "broker-a", 3, "7", *body_fields, None, ("k",), {"p": "q"}, "b", "s", "h", 0, len(body), "R"
+    )
+
+
 @pytest.mark.parametrize("fields", [{}, {"damaged": [1]}])
 @pytest.mark.parametrize("binary", [False, True])
-async def test_encoded_messages_are_joined(fields, binary):
-    encode, decode = (msgspec.msgpack.encode, msgspec.msgpack.decode) if binary else (msgspec.json.encode, json.loads)
-    parts = [encode({"n": number}) for number in range(3)]
-    answer = await AnswerWriter().messages(dict(fields), iter(parts), "key-1", binary=binary)
-    assert decode(content(answer)) == fields | {"messages": [{"n": 0}, {"n": 1}, {"n": 2}]}
-    assert not answer.remaining
+@pytest.mark.parametrize("sizes", [[], [0], [10] * 3, [MIB], [10, MIB, 100_000, 10], [1_000] * 256])
+async def test_a_pull_of_a_group_shows_all_messages(sizes, binary, fields):
+    bodies = [b"\x01" * size for size in sizes]
+    messages = [shown(body, binary=binary) for body in bodies]
+    answer = await AnswerWriter().pulled(dict(fields), messages, "key-1", binary=binary)
+    decoded = msgspec.msgpack.decode(content(answer)) if binary else json.loads(content(answer))
+    views = decoded.pop("messages")
+    assert decoded == fields
+    assert [view["body"] for view in views] == [body if binary else body.decode() for body in bodies]
+    assert {(view["receipt"], view["queue_id"], *view["keys"]) for view in views} <= {("R", 3, "k")}
 
 
 @pytest.mark.parametrize("name", BODIES)
-async def test_a_large_body_behind_an_encoded_beginning_is_written_in_slices(name):
+async def test_a_large_body_in_a_pull_is_written_in_slices(name):
     body = BODIES[name]
-    messages = iter([b'{"n":0}', (b'{"n":1', body)])
-    task = asyncio.ensure_future(AnswerWriter().messages({}, messages, "key-1", binary=False))
-    turns = await turns_while(task)
-    assert turns >= len(body) // SLICE_BYTES
-    shown = json.loads(content(task.result()))["messages"]
-    assert (shown[1]["body"], shown[1]["encoding"]) == body_view(body)
+    task = asyncio.ensure_future(AnswerWriter().pulled({}, [shown(b"a"), shown(body)], "key-1", binary=False))
+    assert await turns_while(task) >= len(body) // SLICE_BYTES
+    views = json.loads(content(task.result()))["messages"]
+    assert [(view["body"], view["encoding"]) for view in views] == [("a", "text"), body_view(body)]

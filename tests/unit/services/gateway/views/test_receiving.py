@@ -1,4 +1,4 @@
-"""Pulled messages written directly from records: equal to the generic view, with the receipts of the group."""
+"""Pulled messages made directly from records: equal to the generic view, with the receipts of the group."""
 
 from typing import Any
 
@@ -35,10 +35,11 @@ def pulled(data: bytes, **more: Any) -> Pulled:
 
 
 def shown(result: Pulled, *, binary: bool) -> list[dict[str, Any]]:
-    decode = msgspec.msgpack.decode if binary else msgspec.json.decode
-    parts = list(PulledMessages().write(result, binary=binary))
-    assert all(isinstance(part, bytes) for part in parts)
-    return [decode(part) for part in parts]
+    module = msgspec.msgpack if binary else msgspec.json
+    messages = PulledMessages().show(result, binary=binary)
+    assert binary or all(isinstance(message.body, str) for message in messages)
+    decoded: list[dict[str, Any]] = module.decode(module.encode(messages))
+    return decoded
 
 
 RECORDS = {
@@ -92,9 +93,8 @@ def test_messages_in_order_show_the_deliveries_of_their_queue() -> None:
 def test_only_json_leaves_a_large_body() -> None:
     body = b"x" * (LARGE_BODY_BYTES + 1)
     result = pulled(record(4, body))
-    ((head, left),) = PulledMessages().write(result, binary=False)
-    assert left == body
-    assert msgspec.json.decode(bytes(head) + b"}")["queue_offset"] == "4"
+    (message,) = PulledMessages().show(result, binary=False)
+    assert (message.body, message.queue_offset) == (body, "4")
     assert shown(result, binary=True)[0]["body"] == body
 
 

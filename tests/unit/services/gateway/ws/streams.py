@@ -10,8 +10,7 @@ import msgspec
 
 from gantry.model.message import MessageQueue
 from services.gateway.errors import FORBIDDEN, ProblemError
-from services.gateway.views.messagecodings import JsonMessageWriter
-from services.gateway.views.messageparts import PropertyCache
+from services.gateway.views.messageparts import MessageWriter, PropertyCache
 from services.gateway.ws.delivery import SharedBytes
 from services.gateway.ws.effects import Effect, Join, OpenTail, Send
 from services.gateway.ws.feed import Feed, PullOrder
@@ -71,7 +70,7 @@ class Stream:
             "127.0.0.1@session-1",
             nonce=nonce,
             codec=JsonCodec(),
-            writer=JsonMessageWriter(),
+            writer=MessageWriter(binary=False),
             cache=PropertyCache(),
             rights=SomeRights(),
             limits=StreamLimits(**limits),
