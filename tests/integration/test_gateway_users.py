@@ -200,6 +200,20 @@ def test_a_wrong_user_and_a_wrong_password_look_the_same_and_waits_grow(browser,
     assert browser.log_in("eve").status_code == 429
 
 
+def test_an_admin_sees_who_has_to_wait_from_where_and_until_when(browser, by_key):
+    put_user(by_key, "locked", "viewer")
+    assert by_key.get("/v1/users/locked").json()["log_in_waits"] == []
+    for _ in range(5):
+        browser.log_in("locked", "wrong")
+    asked = datetime.now(UTC)
+    (wait,) = by_key.get("/v1/users/locked").json()["log_in_waits"]
+    assert (wait["address"], wait["failures"]) == ("127.0.0.1", 5)
+    assert asked - timedelta(seconds=1) < datetime.fromisoformat(wait["until"]) < asked + timedelta(seconds=2)
+    listed = {user["user"]: user["log_in_waits"] for user in by_key.get("/v1/users").json()["items"]}
+    assert [each["failures"] for each in listed["locked"]] in ([5], []), "the wait may be over by now"
+    assert listed["admin"] == []
+
+
 def test_attempts_at_the_same_time_count_too(stack, by_key):
     put_user(by_key, "kim", "viewer")
     with (

@@ -23,6 +23,24 @@ HOLDERS_MAX: Final = 10_000
 """Limit of holders whose failures are remembered. Beyond it, the holder of the oldest failure is forgotten."""
 
 
+WAITS_LISTED_MAX: Final = 10
+"""Limit of the waits that are listed for a user. An attack from many addresses has one for each of them."""
+
+
+class Wait(NamedTuple):
+    """A wait before the next log-in of a user.
+
+    Attributes:
+        address: The address that has to wait; None: the user has to wait at every address.
+        failures: Failed log-ins that led to it.
+        wait_ms: Time until the next attempt is allowed.
+    """
+
+    address: str | None
+    failures: int
+    wait_ms: int
+
+
 class _Rule(NamedTuple):
     free: int
     wait_ms_max: int
@@ -53,6 +71,20 @@ class LoginThrottle:
     def wait_ms(self, user: str, address: str, now_ms: int) -> int:
         """Return the time (ms) until the next attempt is allowed; 0: now. `now_ms` is monotonic."""
         return max(self._wait_of(holder, rule, now_ms) for holder, rule in _holders(user, address))
+
+    def waits(self, now_ms: int) -> dict[str, list[Wait]]:
+        """Return the waits of all users who have some, the longest first, at most WAITS_LISTED_MAX of a user.
+
+        An address that has to wait whatever the user is belongs to no user, so it is not listed.
+        """
+        found: dict[str, list[Wait]] = {}
+        for (user, address), failures in self._failures.items():
+            if user == "":
+                continue
+            wait_ms = self._wait_of((user, address), _USER_AT_ADDRESS if address else _USER, now_ms)
+            if wait_ms > 0:
+                found.setdefault(user, []).append(Wait(address or None, failures.count, wait_ms))
+        return {user: sorted(waits, key=lambda wait: -wait.wait_ms)[:WAITS_LISTED_MAX] for user, waits in found.items()}
 
     def begin(self, user: str, address: str, now_ms: int) -> None:
         """Count an attempt, as if it failed."""

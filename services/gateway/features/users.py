@@ -1,9 +1,11 @@
 """`/v1/session` and `/v1/users`: log-ins of people, their sessions, and the users themselves."""
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import msgspec
 
+from gantry.runtime.clock import Clock
 from services.gateway.asgi.answer import Answer, json_answer
 from services.gateway.asgi.call import Call
 from services.gateway.asgi.conditions import expectation_of
@@ -14,6 +16,7 @@ from services.gateway.auth.roles import rights_of
 from services.gateway.auth.sessionring import COOKIE, csrf_token_of
 from services.gateway.auth.sessionstore import SESSION_LIFE_MAX
 from services.gateway.core import Core, Feature
+from services.gateway.db.users import User
 from services.gateway.errors import UNKNOWN_SESSION, ProblemError, invalid
 from services.gateway.features.actor import actor_of
 from services.gateway.schemas.times import format_moment
@@ -37,7 +40,7 @@ def user_feature(core: Core) -> Feature:
         await core.session_store.refresh()
 
     return Feature(
-        [*session_routes(users, must_be_secure=core.settings.secure_cookies), *user_routes(users)],
+        [*session_routes(users, must_be_secure=core.settings.secure_cookies), *user_routes(users, core.clock)],
         background={"sessions": core.session_store.run},
         at_start=make_first_user,
     )
@@ -111,17 +114,21 @@ def session_routes(users: Users, *, must_be_secure: bool) -> list[Operation]:
     ]
 
 
-def user_routes(users: Users) -> list[Operation]:
+def user_routes(users: Users, clock: Clock) -> list[Operation]:
     """Return the routes of users."""
+
+    def viewer() -> Callable[[User], dict[str, Any]]:
+        waits, now_ms = users.waits(), clock.now_ms()
+        return lambda user: user_view(user, waits.get(user.name, ()), now_ms)
 
     async def page(call: Call) -> Answer:
         call.principal.require_admin()
         found = await users.page(cursor=call.query.get("cursor"), limit=limit_of(call.query))
-        return json_answer(page_view(found, user_view))
+        return json_answer(page_view(found, viewer()))
 
     async def show(call: Call) -> Answer:
         call.principal.require_admin()
-        return json_answer(user_view(await users.get(_name_of(call))))
+        return json_answer(viewer()(await users.get(_name_of(call))))
 
     async def put(call: Call) -> Answer:
         call.principal.require_admin()
@@ -130,7 +137,7 @@ def user_routes(users: Users) -> list[Operation]:
         if expected.version is not None:
             raise invalid("If-Match", call.header(b"if-match"), "is not `*`: users have no ETag")
         user, is_new = await users.put(name, await call.read_json(_put), actor_of(call), exists=expected.exists)
-        return json_answer(user_view(user), 201 if is_new else 200)
+        return json_answer(viewer()(user), 201 if is_new else 200)
 
     async def delete(call: Call) -> Answer:
         call.principal.require_admin()

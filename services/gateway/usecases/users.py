@@ -14,7 +14,7 @@ from services.gateway.auth.principal import Principal, unauthenticated
 from services.gateway.auth.roles import Role
 from services.gateway.auth.sessionring import SessionRing, csrf_token_of, digest_of, make_cookie, make_session_id
 from services.gateway.auth.sessionstore import SESSION_LIFE, record_of
-from services.gateway.auth.throttle import LoginThrottle
+from services.gateway.auth.throttle import LoginThrottle, Wait
 from services.gateway.db.repositories import Actor
 from services.gateway.db.users import ADMIN, Credentials, Session, SessionRepository, User, UserRepository
 from services.gateway.errors import (
@@ -118,6 +118,10 @@ class Users:
         self._ring.add(record_of(row))
         self._metrics.count("logins")
         return OpenedSession(cookie, csrf_token_of(cookie), row.user_name, Role(row.role), row.expires_at)
+
+    def waits(self) -> dict[str, list[Wait]]:
+        """Return the waits of users after failed log-ins, as this gateway counts them."""
+        return self._throttle.waits(self._clock.monotonic_ms())
 
     def expires_at(self, principal: Principal) -> datetime | None:
         """Return the end of the caller's session; None for a key."""

@@ -41,6 +41,7 @@ const user: User = {
   disabled: false,
   created_at: "2026-01-02T00:00:00.000Z",
   password_changed_at: "2026-01-02T00:00:00.000Z",
+  log_in_waits: [],
 };
 const entry = (name: string, at: string) => ({ name, at }) as AuditEntry;
 

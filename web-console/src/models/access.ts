@@ -46,6 +46,13 @@ export function lastLogInOf(user: User, newest: ReadonlyMap<string, string>, isW
   return { at: at !== undefined && at >= user.created_at ? at : null, isWhole };
 }
 
+export type Wait = User["log_in_waits"][number];
+
+/** Returns the waits of a user after failed log-ins that have not ended yet. */
+export function waitsOf(user: User, nowMs: number): Wait[] {
+  return user.log_in_waits.filter((wait) => Date.parse(wait.until) > nowMs);
+}
+
 const SOON_MS = 7 * 24 * 60 * 60 * 1_000;
 
 export type KeyState = "valid" | "ending" | "expired" | "revoked";

@@ -26,6 +26,7 @@ const user = (name: string, more: object = {}) => ({
   disabled: false,
   created_at: AT,
   password_changed_at: AT,
+  log_in_waits: [],
   ...more,
 });
 const session = (id: string, more: object = {}) => ({
@@ -68,7 +69,32 @@ test("users come page by page, with their last log-in, and a search is part of t
   expect(rows[1]?.textContent).toMatch(/grace.*Viewer.*disabled.*none on record/);
   await userEvent.type(screen.getByRole("textbox", { name: "Search users" }), "gra");
   expect(await screen.findByText("1 user")).toBeTruthy();
-  expect(view.address()).toBe("/access?q=gra");
+  await waitFor(() => {
+    expect(view.address()).toBe("/access?q=gra");
+  });
+});
+
+test("an admin sees who has to wait after failed log-ins, from where and until when", async () => {
+  const until = new Date(Date.now() + 150_000).toISOString();
+  const over = new Date(Date.now() - 1_000).toISOString();
+  const waits = [
+    { address: "10.0.0.9", failures: 12, until },
+    { address: null, failures: 60, until },
+    { address: "10.0.0.8", failures: 5, until: over },
+  ];
+  const ended = [{ address: "10.0.0.8", failures: 5, until: over }];
+  stubGateway({ "GET /v1/users": page(user("grace", { log_in_waits: waits }), user("zoe", { log_in_waits: ended })) });
+  await open("/access?user=grace", "admin", ["GET /v1/users"]);
+  const details = await screen.findByRole("dialog", { name: "grace" });
+  expect(within(details).getByText(/^10\.0\.0\.9/).parentElement?.textContent).toMatch(
+    /^10\.0\.0\.9: 12 failed, the next may come in 2 min \d+ s$/,
+  );
+  expect(within(details).getByText(/^from anywhere: 60 failed/)).toBeTruthy();
+  expect(within(details).queryByText(/10\.0\.0\.8/)).toBeNull();
+  const states = within(screen.getByRole("table", { name: "Users", hidden: true }))
+    .getAllByText(/has to wait|can log in/)
+    .map((each) => each.textContent);
+  expect(states).toEqual(["has to wait", "can log in"]);
 });
 
 test("a log-in that is older than the entries that were read is unknown", async () => {

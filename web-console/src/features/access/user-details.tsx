@@ -11,6 +11,7 @@ import { AccessProblem } from "./access-problem";
 import { ResetPassword } from "./reset-password";
 import { SessionTable } from "./session-table";
 import { useAction } from "./use-action";
+import { FailedLogIns, UserState } from "./user-state";
 
 /** One user: role, password, whether it can log in, its sessions, and its end. */
 export function UserDetails({ user, lastLogIn, onGone }: { user: User; lastLogIn: ReactNode; onGone: () => void }) {
@@ -19,7 +20,8 @@ export function UserDetails({ user, lastLogIn, onGone }: { user: User; lastLogIn
   const has = useOperations();
   const [isResetting, setResetting] = useState(false);
   const facts: [string, ReactNode][] = [
-    [t("users.state"), t(user.disabled ? "users.disabled" : "users.active")],
+    [t("users.state"), <UserState key="state" user={user} />],
+    [t("users.wait.title"), <FailedLogIns key="waits" user={user} />],
     ...(lastLogIn === null ? [] : [[t("users.lastLogIn"), lastLogIn] as [string, ReactNode]]),
     [t("users.passwordChanged"), format.time(user.password_changed_at)],
     [t("created"), format.time(user.created_at)],

@@ -18,6 +18,7 @@ import { useAllPages } from "@/ui/paging";
 import { CreateUser } from "./create-user";
 import { logInsQuery, usersQuery } from "./queries";
 import { UserDetails } from "./user-details";
+import { UserState } from "./user-state";
 
 const ICON_PX = 16;
 
@@ -195,14 +196,4 @@ function useColumns(lastOf: ((user: User) => LastLogIn | null) | null, onOpen: (
       cell: (user) => <Ago time={user.created_at} />,
     },
   ];
-}
-
-/** Whether a user can log in. */
-function UserState({ user }: { user: User }) {
-  const { t } = useTranslation("access");
-  return (
-    <Badge variant="light" color={user.disabled ? "orange" : "green"} tt="none" radius="sm">
-      {t(user.disabled ? "users.disabled" : "users.active")}
-    </Badge>
-  );
 }

@@ -1,6 +1,6 @@
 """Failed log-ins cost ever more time, and never lock a user out for long."""
 
-from services.gateway.auth.throttle import HOLDERS_MAX, WINDOW_MS, LoginThrottle
+from services.gateway.auth.throttle import HOLDERS_MAX, WAITS_LISTED_MAX, WINDOW_MS, LoginThrottle, Wait
 
 
 def fail(throttle: LoginThrottle, times: int, user: str = "ada", address: str = "192.0.2.1", now_ms: int = 0) -> int:
@@ -58,3 +58,23 @@ def test_the_number_of_remembered_holders_is_limited():
     for number in range(HOLDERS_MAX):
         throttle.begin(f"user-{number}", f"address-{number}", 1)
     assert throttle.wait_ms("ada", "192.0.2.1", 1) == 0
+
+
+def test_the_waits_of_users_are_listed_with_their_address_and_end():
+    throttle = LoginThrottle()
+    fail(throttle, 7)
+    fail(throttle, 4, user="grace")
+    for number in range(20):
+        throttle.begin(f"user-{number}", "192.0.2.7", 0)
+    assert throttle.waits(1_000) == {"ada": [Wait("192.0.2.1", 7, 3_000)]}
+    assert throttle.waits(4_000) == {}
+
+
+def test_a_user_who_waits_everywhere_is_listed_without_an_address_and_few_of_many_addresses():
+    throttle = LoginThrottle()
+    for number in range(20):
+        fail(throttle, 5 + number % 3, address=f"address-{number:02}")
+    waits = throttle.waits(0)["ada"]
+    assert waits[0] == Wait(None, 119, 60_000)
+    assert len(waits) == WAITS_LISTED_MAX
+    assert {wait.wait_ms for wait in waits[1:]} == {4_000, 2_000}
