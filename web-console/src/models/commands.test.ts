@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { curlCommand, gantryCommand, shellWord } from "./commands";
+import { curlCommand, gantryCommand, ownPasswordCommand, shellWord } from "./commands";
 
 test("names can't leave their word of the shell", () => {
   expect(shellWord("a'; rm -rf /; '")).toBe(`'a'\\''; rm -rf /; '\\'''`);
@@ -36,4 +36,12 @@ test("a secret is asked for on the terminal, and goes into the body as JSON", ()
   );
   expect(command).toMatch(/^python3 -c "[^"$`]*getpass[^"$`]*" '\{"role":"viewer"\}' password \| curl /);
   expect(command).toMatch(/ -d @- http:\/\/h:1\/v1\/users\/ada$/);
+});
+
+test("the own password is changed within a session, and no secret is on a command line", () => {
+  const command = ownPasswordCommand("a'b", "http://h:1");
+  expect(command).toContain(" 'a'\\''b')");
+  expect(command).toContain("http://h:1/v1/session |");
+  expect(command).toContain("http://h:1/v1/session/password)");
+  expect(command).not.toMatch(/USER|ORIGIN/);
 });

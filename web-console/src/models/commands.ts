@@ -43,6 +43,19 @@ export function curlCommand(call: Call, origin: string): string {
   return `${asking.join(" ")} | ${words.join(" ")}`;
 }
 
+// The cookie and the token of a log-in stay in a file and a variable; the passwords are typed and never on a command line.
+const OWN_PASSWORD = `(umask 077; jar=$(mktemp); trap 'rm -f "$jar"' EXIT
+say() { python3 -c "$@"; }
+old=$(say "import getpass, json, sys; print(json.dumps({'user': sys.argv[1], 'password': getpass.getpass('password: ')}))" USER) &&
+csrf=$(printf %s "$old" | curl -sSf -c "$jar" -H 'Content-Type: application/json' -d @- ORIGIN/v1/session | say "import json, sys; print(json.load(sys.stdin)['csrf'])") &&
+printf %s "$old" | say "import getpass, json, sys; old = json.load(sys.stdin)['password']; print(json.dumps({'password': old, 'new_password': getpass.getpass('new password: ')}))" |
+curl -sS -b "$jar" -X PUT -H "X-CSRF-Token: $csrf" -H 'Content-Type: application/json' -d @- ORIGIN/v1/session/password)`;
+
+/** Returns the curl commands that log in as a user and change the own password, which no key can do. */
+export function ownPasswordCommand(user: string, origin: string): string {
+  return OWN_PASSWORD.replace(/USER|ORIGIN/g, (word) => shellWord(word === "USER" ? user : origin));
+}
+
 /** Returns a gantry command of words; undefined words are left out. */
 export function gantryCommand(...words: (string | undefined)[]): string {
   return ["gantry", ...words.filter((word) => word !== undefined).map(shellWord)].join(" ");

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Topic } from "@/api/topics";
-import { NEW_TOPIC, searchTopics, toChange, toSettings, windowText } from "./topics";
+import { NEW_TOPIC, optionsOf, searchTopics, toChange, toSettings, windowText } from "./topics";
 
 const topic = (name: string, more: Partial<Topic> = {}): Topic => ({
   topic: name,
@@ -41,4 +41,20 @@ test("5,000 topics are searched by words in any order", () => {
   expect(searchTopics(topics, "4999 ORDERS").map((each) => each.topic)).toEqual(["orders-eu-4999"]);
   expect(searchTopics(topics, " ")).toHaveLength(5_000);
   expect(searchTopics(topics, "<script>")).toEqual([]);
+});
+
+test("settings are options of the command, also those that are taken away", () => {
+  const names = ["read_queues", "order", "duplicate_window", "brokers"] as const;
+  const words = ["--read-queues", "4", "--no-order", "--duplicate-window", "off", "--all-brokers"];
+  expect(optionsOf(NEW_TOPIC, names)).toEqual(words);
+  const settings = { ...NEW_TOPIC, order: true, duplicate_window: " 10m", brokers: "b, a" };
+  expect(optionsOf(settings, names).slice(2)).toEqual([
+    "--order",
+    "--duplicate-window",
+    "10m",
+    "--broker",
+    "b",
+    "--broker",
+    "a",
+  ]);
 });

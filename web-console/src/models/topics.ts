@@ -65,6 +65,20 @@ export function toChange(settings: TopicSettings, names: readonly SettingName[])
   return Object.fromEntries(names.map((name) => [name, all[name]])) as TopicChange;
 }
 
+/** Returns the options of `gantry topic create` that set the named settings. */
+export function optionsOf(settings: TopicSettings, names: readonly SettingName[]): string[] {
+  const change = toChange(settings, names);
+  const words: Record<SettingName, string[]> = {
+    read_queues: ["--read-queues", settings.read_queues],
+    write_queues: ["--write-queues", settings.write_queues],
+    perm: ["--perm", settings.perm],
+    order: [settings.order ? "--order" : "--no-order"],
+    duplicate_window: ["--duplicate-window", settings.duplicate_window.trim() || "off"],
+    brokers: change.brokers?.flatMap((broker) => ["--broker", broker]) ?? ["--all-brokers"],
+  };
+  return names.flatMap((name) => words[name]);
+}
+
 /** Returns the topics whose name contains all words of a search, without regard to case. */
 export function searchTopics(topics: readonly Topic[], search: string): readonly Topic[] {
   return searchNames(topics, search, (topic) => topic.topic);

@@ -1,4 +1,4 @@
-import { Button, Group, Modal, PasswordInput, Stack, Text } from "@mantine/core";
+import { Modal, PasswordInput, Stack, Text } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
@@ -6,12 +6,11 @@ import { useTranslation } from "react-i18next";
 import { asApiError } from "@/api/api-error";
 import { changePassword } from "@/api/session";
 import { userKeys } from "@/api/users";
+import { ownPasswordCommand } from "@/models/commands";
+import { FormEnd } from "./form-end";
 import { Problem } from "./problem";
 
-/**
- * Changes the caller's own password, which ends the caller's other sessions. There is no command to copy: the operation
- * needs the session, which a program has not.
- */
+/** Changes the caller's own password, which ends the caller's other sessions. The commands log in, because no key can. */
 export function ChangePassword({ user, onClose }: { user: string; onClose: () => void }) {
   const { t } = useTranslation("session");
   const client = useQueryClient();
@@ -68,14 +67,11 @@ export function ChangePassword({ user, onClose }: { user: string; onClose: () =>
             />
           ))}
           <Text size="sm">{t("change.effect")}</Text>
-          <Group justify="flex-end">
-            <Button variant="default" onClick={onClose}>
-              {t("common:cancel")}
-            </Button>
-            <Button type="submit" loading={change.isPending}>
-              {t("change.submit")}
-            </Button>
-          </Group>
+          <FormEnd
+            copy={{ call: (origin) => ownPasswordCommand(user, origin) }}
+            onBack={onClose}
+            submit={{ label: t("change.submit"), isBusy: change.isPending }}
+          />
         </Stack>
       </form>
     </Modal>

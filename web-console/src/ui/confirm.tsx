@@ -1,7 +1,8 @@
-import { Button, Group, List, Modal, Stack, Text, TextInput } from "@mantine/core";
+import { List, Modal, Stack, Text, TextInput } from "@mantine/core";
 import { createContext, use, useCallback, useState, type ReactNode } from "react";
 import { useTranslation } from "react-i18next";
-import { CopyAs, type Copyable } from "./copy-as";
+import type { Copyable } from "./copy-as";
+import { FormEnd } from "./form-end";
 
 export interface Confirmation {
   title: string;
@@ -87,22 +88,13 @@ function Dialog({ confirmation, answer }: { confirmation: Confirmation; answer: 
               }}
             />
           )}
-          <Group justify={confirmation.copy === undefined ? "flex-end" : "space-between"}>
-            {confirmation.copy !== undefined && <CopyAs {...confirmation.copy} />}
-            <Group>
-              <Button
-                variant="default"
-                onClick={() => {
-                  answer(false);
-                }}
-              >
-                {t("cancel")}
-              </Button>
-              <Button type="submit" color={confirmation.isDangerous ? "red" : "teal"} disabled={!isReady}>
-                {confirmation.action}
-              </Button>
-            </Group>
-          </Group>
+          <FormEnd
+            copy={confirmation.copy}
+            onBack={() => {
+              answer(false);
+            }}
+            submit={{ label: confirmation.action, isReady, isDangerous: confirmation.isDangerous }}
+          />
         </Stack>
       </form>
     </Modal>

@@ -9,8 +9,9 @@ const ICON_PX = 16;
 
 /** An action that can be copied: its call, and the gantry command where there is one. */
 export interface Copyable {
-  call: Call;
-  gantry?: string;
+  /** A function returns the curl command itself, of a gateway at an address. */
+  call: Call | ((origin: string) => string);
+  gantry?: string | undefined;
 }
 
 /** Copies an action as a curl command, and as a gantry command where there is one. `label` tells two on a page apart. */
@@ -38,7 +39,8 @@ export function CopyAs({ call, gantry, label }: Copyable & { label?: string }) {
       <Menu.Dropdown>
         <Menu.Item
           onClick={() => {
-            copy(curlCommand(call, window.location.origin));
+            const { origin } = window.location;
+            copy(typeof call === "function" ? call(origin) : curlCommand(call, origin));
           }}
         >
           {t("copy.curl")}

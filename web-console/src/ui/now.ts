@@ -24,6 +24,11 @@ function subscribe(listener: () => void): () => void {
   };
 }
 
+/** A text that depends on the time, such as an age. It is drawn again only when it changes. */
+export function useTextOfNow(textAt: (nowMs: number) => string | null): string | null {
+  return useSyncExternalStore(subscribe, () => textAt(nowMs));
+}
+
 /** The time in ms, renewed every second by one timer for the whole page. */
 export function useNow(): number {
   return useSyncExternalStore(subscribe, () => nowMs);

@@ -4,7 +4,9 @@ import { useTranslation } from "react-i18next";
 import { visiblePieces } from "@/models/bodies";
 import { ageSeconds, formatDuration, secondsUntil } from "@/models/numbers";
 import { useFormat } from "./format";
-import { useNow } from "./now";
+import { useTextOfNow } from "./now";
+
+type Moment = string | number | null | undefined;
 
 /** A value that may be unknown. Null is shown as "unknown", with the reason if there is one; never as 0 or a dash. */
 export function Value({ children, reason, unit }: { children: ReactNode; reason?: string | null; unit?: string }) {
@@ -26,28 +28,42 @@ export function Value({ children, reason, unit }: { children: ReactNode; reason?
 }
 
 /** How long ago a time was; its tooltip has the time itself. */
-export function Ago({ time }: { time: string | number | null | undefined }) {
+export function Ago({ time }: { time: Moment }) {
   const { t } = useTranslation();
-  const format = useFormat();
-  const age = formatDuration(ageSeconds(time, useNow()));
-  if (age === null) return <Value>{null}</Value>;
   return (
-    <Tooltip label={format.time(time)}>
-      <time dateTime={new Date(time ?? 0).toISOString()}>{t("ago", { age })}</time>
-    </Tooltip>
+    <TimeText
+      time={time}
+      textAt={(now) => {
+        const age = ageSeconds(time, now);
+        return age === null ? null : age < 1 ? t("justNow") : t("ago", { age: formatDuration(age) });
+      }}
+    />
   );
 }
 
 /** How far ahead a time is, or how long ago it was; its tooltip has the time itself. */
-export function When({ time }: { time: string | number | null | undefined }) {
+export function When({ time }: { time: Moment }) {
   const { t } = useTranslation();
+  return (
+    <TimeText
+      time={time}
+      textAt={(now) => {
+        const left = secondsUntil(time, now);
+        if (left === null) return null;
+        if (left > 0) return t("in", { age: formatDuration(Math.max(1, left)) });
+        return left > -1 ? t("justNow") : t("ago", { age: formatDuration(-left) });
+      }}
+    />
+  );
+}
+
+function TimeText({ time, textAt }: { time: Moment; textAt: (nowMs: number) => string | null }) {
   const format = useFormat();
-  const left = secondsUntil(time, useNow());
-  if (left === null) return <Value>{null}</Value>;
-  const age = formatDuration(Math.abs(left) < 1 ? 0 : Math.abs(left));
+  const text = useTextOfNow(textAt);
+  if (text === null) return <Value>{null}</Value>;
   return (
     <Tooltip label={format.time(time)}>
-      <time dateTime={new Date(time ?? 0).toISOString()}>{left > 0 ? t("in", { age }) : t("ago", { age })}</time>
+      <time dateTime={new Date(time ?? 0).toISOString()}>{text}</time>
     </Tooltip>
   );
 }

@@ -1,6 +1,6 @@
 // @vitest-environment jsdom
 import { useQuery } from "@tanstack/react-query";
-import { screen, waitFor, within } from "@testing-library/react";
+import { act, screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { useState } from "react";
 import { afterEach, expect, test, vi } from "vitest";
@@ -14,7 +14,7 @@ import { DataTable, sortRows, type Column } from "./data-table";
 import { PageFrame, QueryState } from "./page-frame";
 import { pathOf } from "./sparkline";
 import { parseSearch, stringifySearch, useUrlState } from "./url-state";
-import { Name, Value } from "./value";
+import { Ago, Name, Value, When } from "./value";
 
 afterEach(() => vi.unstubAllGlobals());
 
@@ -324,4 +324,37 @@ test("a chart draws its series and has a name", async () => {
   };
   await renderView(<Chart label="Lag of G" option={option} />);
   expect(screen.getByRole("img", { name: "Lag of G" }).querySelector("svg path")).toBeTruthy();
+});
+
+test.each([
+  ["en", ["just now", "1 s ago", "2 min ago", "in 1 s", "just now", "3 s ago", "unknown"]],
+  ["zh", ["刚刚", "1 s 前", "2 min 前", "1 s 后", "刚刚", "3 s 前", "未知"]],
+] as const)("ages below a second have no number, and the next tick renews them (%s)", async (language, texts) => {
+  vi.useFakeTimers({ now: Date.UTC(2026, 0, 1), toFake: ["Date", "setInterval", "clearInterval"] });
+  try {
+    const now = Date.now();
+    await renderView(
+      <ul>
+        {[now - 290, now - 1_000, now - 120_000].map((time) => (
+          <li key={time}>
+            <Ago time={time} />
+          </li>
+        ))}
+        {[now + 290, now - 290, now - 3_000, null].map((time) => (
+          <li key={time}>
+            <When time={time} />
+          </li>
+        ))}
+      </ul>,
+      { language },
+    );
+    const shown = () => screen.getAllByRole("listitem").map((each) => each.textContent);
+    expect(shown()).toEqual(texts);
+    act(() => {
+      vi.advanceTimersByTime(1_000);
+    });
+    expect(shown()[0]).toBe(language === "en" ? "1 s ago" : "1 s 前");
+  } finally {
+    vi.useRealTimers();
+  }
 });

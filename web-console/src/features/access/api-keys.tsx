@@ -1,7 +1,7 @@
-import { Badge, Button, Drawer, Group, Switch, Text, TextInput } from "@mantine/core";
-import { IconPlus, IconSearch } from "@tabler/icons-react";
+import { Badge, Button, Drawer, Group, Switch, Text } from "@mantine/core";
+import { IconPlus } from "@tabler/icons-react";
 import { useInfiniteQuery } from "@tanstack/react-query";
-import { useDeferredValue, useState } from "react";
+import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import type { ApiKey } from "@/api/api-keys";
 import { rightsOf, stateOfKey, type KeyState } from "@/models/access";
@@ -13,6 +13,7 @@ import { useFormat } from "@/ui/format";
 import { useNow } from "@/ui/now";
 import { Empty, QueryState } from "@/ui/page-frame";
 import { useOperations, useRole } from "@/ui/session";
+import { SearchField, useTyped } from "@/ui/typing";
 import { useUrlState } from "@/ui/url-state";
 import { Ago, Name, When } from "@/ui/value";
 import { useAllPages } from "@/ui/paging";
@@ -34,8 +35,10 @@ export function ApiKeys() {
   const query = useInfiniteQuery(apiKeysQuery(url.revoked === "yes"));
   useAllPages(query);
   const keys = query.data?.pages.flatMap((page) => page.items) ?? [];
-  const search = useDeferredValue(url.q);
-  const found = searchNames(keys, search, (key) => `${key.name} ${key.id}`);
+  const search = useTyped(url.q, (q) => {
+    setUrl({ q });
+  });
+  const found = searchNames(keys, search.text, (key) => `${key.name} ${key.id}`);
   const columns = useColumns((key) => {
     setUrl({ key: key.id });
   });
@@ -43,17 +46,7 @@ export function ApiKeys() {
   return (
     <>
       <Group gap="md" mb="sm">
-        <TextInput
-          aria-label={t("keys.search")}
-          placeholder={t("keys.search")}
-          leftSection={<IconSearch size={ICON_PX} />}
-          value={url.q}
-          maw={360}
-          style={{ flex: "1 1 12rem" }}
-          onChange={(event) => {
-            setUrl({ q: event.currentTarget.value });
-          }}
-        />
+        <SearchField label={t("keys.search")} typed={search} />
         <Switch
           label={t("keys.withRevoked")}
           checked={url.revoked === "yes"}

@@ -1,4 +1,4 @@
-import { Button, Checkbox, Fieldset, Group, Modal, SimpleGrid, Stack, Text, TextInput } from "@mantine/core";
+import { Checkbox, Fieldset, Modal, SimpleGrid, Stack, Text, TextInput } from "@mantine/core";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
@@ -6,7 +6,7 @@ import { asApiError, type ApiError } from "@/api/api-error";
 import { apiKeyKeys, createApiKey } from "@/api/api-keys";
 import { grantsSomething, NEW_KEY, newKeyOptions, toNewKey, type KeyForm } from "@/models/access";
 import { gantryCommand } from "@/models/commands";
-import { CopyAs } from "@/ui/copy-as";
+import { FormEnd } from "@/ui/form-end";
 import { AccessProblem } from "./access-problem";
 import { isShownByFields, KeyFields } from "./key-fields";
 import { Secret } from "./secret";
@@ -52,20 +52,18 @@ export function CreateKey({ onClose }: { onClose: () => void }) {
           {error !== null && !isShown && <AccessProblem error={error} />}
           <KeyFields settings={form} onChange={setForm} error={error} />
           <RightsFields form={form} onChange={setForm} error={error} />
-          <Group justify="space-between">
-            <CopyAs
-              call={{ method: "POST", path: "/v1/keys", body }}
-              gantry={gantryCommand("key", "create", form.name.trim(), ...newKeyOptions(form))}
-            />
-            <Group>
-              <Button variant="default" onClick={onClose}>
-                {t("common:cancel")}
-              </Button>
-              <Button type="submit" disabled={!grantsSomething(form)} loading={create.isPending}>
-                {t("keys.create.submit")}
-              </Button>
-            </Group>
-          </Group>
+          <FormEnd
+            copy={{
+              call: { method: "POST", path: "/v1/keys", body },
+              gantry: gantryCommand("key", "create", form.name.trim(), ...newKeyOptions(form)),
+            }}
+            onBack={onClose}
+            submit={{
+              label: t("keys.create.submit"),
+              isReady: grantsSomething(form),
+              isBusy: create.isPending,
+            }}
+          />
         </Stack>
       </form>
     </Modal>

@@ -1,4 +1,4 @@
-import { Button, Group, Modal, NativeSelect, PasswordInput, Stack, TextInput } from "@mantine/core";
+import { Modal, NativeSelect, PasswordInput, Stack, TextInput } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
@@ -8,7 +8,7 @@ import { createUser, userKeys } from "@/api/users";
 import { ROLES } from "@/models/access";
 import { gantryCommand } from "@/models/commands";
 import type { Role } from "@/models/roles";
-import { CopyAs } from "@/ui/copy-as";
+import { FormEnd } from "@/ui/form-end";
 import { AccessProblem } from "./access-problem";
 
 const FIELDS = ["user", "role", "password"] as const;
@@ -82,27 +82,21 @@ export function CreateUser({ onClose }: { onClose: () => void }) {
               setPassword(event.currentTarget.value);
             }}
           />
-          <Group justify="space-between">
-            <CopyAs
-              call={{
+          <FormEnd
+            copy={{
+              call: {
                 method: "PUT",
                 path: "/v1/users/{user}",
                 values: { user: name },
                 body: { role },
                 headers: { "If-None-Match": "*" },
                 prompted: "password",
-              }}
-              gantry={gantryCommand("user", "create", name, "--role", role)}
-            />
-            <Group>
-              <Button variant="default" onClick={onClose}>
-                {t("common:cancel")}
-              </Button>
-              <Button type="submit" loading={create.isPending}>
-                {t("users.create.submit")}
-              </Button>
-            </Group>
-          </Group>
+              },
+              gantry: gantryCommand("user", "create", name, "--role", role),
+            }}
+            onBack={onClose}
+            submit={{ label: t("users.create.submit"), isBusy: create.isPending }}
+          />
         </Stack>
       </form>
     </Modal>

@@ -6,7 +6,7 @@ import { asApiError } from "@/api/api-error";
 import { apiKeyKeys, changeApiKey, revokeApiKey, rotateApiKey, type ApiKey } from "@/api/api-keys";
 import { keyChangeOptions, LIMITS, rightsOf, settingsOfKey, toKeyChange } from "@/models/access";
 import { gantryCommand } from "@/models/commands";
-import { CopyAs } from "@/ui/copy-as";
+import { FormEnd } from "@/ui/form-end";
 import { useFormat } from "@/ui/format";
 import { useOperations } from "@/ui/session";
 import { Name } from "@/ui/value";
@@ -174,20 +174,14 @@ function Change({ apiKey, onClose }: { apiKey: ApiKey; onClose: () => void }) {
         <Stack>
           {error !== null && !isShownByFields(error) && <AccessProblem error={error} />}
           <KeyFields settings={settings} onChange={setSettings} error={error} />
-          <Group justify="space-between">
-            <CopyAs
-              call={{ method: "PUT", path: "/v1/keys/{id}", values: { id: apiKey.id }, body: change ?? {} }}
-              gantry={gantryCommand("key", "set", apiKey.id, ...keyChangeOptions(change ?? {}))}
-            />
-            <Group>
-              <Button variant="default" onClick={onClose}>
-                {t("common:cancel")}
-              </Button>
-              <Button type="submit" disabled={change === null} loading={save.isPending}>
-                {t("common:settings.save")}
-              </Button>
-            </Group>
-          </Group>
+          <FormEnd
+            copy={{
+              call: { method: "PUT", path: "/v1/keys/{id}", values: { id: apiKey.id }, body: change ?? {} },
+              gantry: gantryCommand("key", "set", apiKey.id, ...keyChangeOptions(change ?? {})),
+            }}
+            onBack={onClose}
+            submit={{ label: t("common:settings.save"), isReady: change !== null, isBusy: save.isPending }}
+          />
         </Stack>
       </form>
     </Modal>
@@ -234,25 +228,19 @@ function Rotate({ apiKey, onClose }: { apiKey: ApiKey; onClose: () => void }) {
               setOverlap(event.currentTarget.value);
             }}
           />
-          <Group justify="space-between">
-            <CopyAs
-              call={{
+          <FormEnd
+            copy={{
+              call: {
                 method: "POST",
                 path: "/v1/keys/{id}:rotate",
                 values: { id: apiKey.id },
                 body: { overlap: overlap.trim() },
-              }}
-              gantry={gantryCommand("key", "rotate", apiKey.id, "--overlap", overlap.trim())}
-            />
-            <Group>
-              <Button variant="default" onClick={onClose}>
-                {t("common:cancel")}
-              </Button>
-              <Button type="submit" loading={rotate.isPending}>
-                {t("keys.rotate.submit")}
-              </Button>
-            </Group>
-          </Group>
+              },
+              gantry: gantryCommand("key", "rotate", apiKey.id, "--overlap", overlap.trim()),
+            }}
+            onBack={onClose}
+            submit={{ label: t("keys.rotate.submit"), isBusy: rotate.isPending }}
+          />
         </Stack>
       </form>
     </Modal>

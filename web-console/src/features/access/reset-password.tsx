@@ -1,4 +1,4 @@
-import { Button, Group, Modal, PasswordInput, Stack, Text } from "@mantine/core";
+import { Modal, PasswordInput, Stack, Text } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
@@ -6,7 +6,7 @@ import { useTranslation } from "react-i18next";
 import { asApiError } from "@/api/api-error";
 import { changeUser, userKeys } from "@/api/users";
 import { gantryCommand } from "@/models/commands";
-import { CopyAs } from "@/ui/copy-as";
+import { FormEnd } from "@/ui/form-end";
 import { useCaller } from "@/ui/session";
 import { AccessProblem } from "./access-problem";
 
@@ -54,26 +54,20 @@ export function ResetPassword({ user, onClose }: { user: string; onClose: () => 
             }}
           />
           <Text size="sm">{t(isSelf ? "users.youAreLoggedOut" : "users.isLoggedOut", { name: user })}</Text>
-          <Group justify="space-between">
-            <CopyAs
-              call={{
+          <FormEnd
+            copy={{
+              call: {
                 method: "PUT",
                 path: "/v1/users/{user}",
                 values: { user },
                 headers: { "If-Match": "*" },
                 prompted: "password",
-              }}
-              gantry={gantryCommand("user", "password", user)}
-            />
-            <Group>
-              <Button variant="default" onClick={onClose}>
-                {t("common:cancel")}
-              </Button>
-              <Button type="submit" loading={reset.isPending}>
-                {t("users.reset.submit")}
-              </Button>
-            </Group>
-          </Group>
+              },
+              gantry: gantryCommand("user", "password", user),
+            }}
+            onBack={onClose}
+            submit={{ label: t("users.reset.submit"), isBusy: reset.isPending }}
+          />
         </Stack>
       </form>
     </Modal>

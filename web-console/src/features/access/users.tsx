@@ -1,7 +1,7 @@
-import { Badge, Button, Drawer, Group, Text, TextInput } from "@mantine/core";
-import { IconPlus, IconSearch } from "@tabler/icons-react";
+import { Badge, Button, Drawer, Group, Text } from "@mantine/core";
+import { IconPlus } from "@tabler/icons-react";
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
-import { useDeferredValue, useState } from "react";
+import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import type { User } from "@/api/users";
 import { lastLogInOf, ROLES, type LastLogIn } from "@/models/access";
@@ -12,6 +12,7 @@ import { DataTable, type Column } from "@/ui/data-table";
 import { useFormat } from "@/ui/format";
 import { Empty, QueryState } from "@/ui/page-frame";
 import { useCaller, useOperations, useRole } from "@/ui/session";
+import { SearchField, useTyped } from "@/ui/typing";
 import { useUrlState } from "@/ui/url-state";
 import { Ago, Name, Value } from "@/ui/value";
 import { useAllPages } from "@/ui/paging";
@@ -36,8 +37,10 @@ export function Users() {
   const logIns = useQuery({ ...logInsQuery, enabled: hasLogIns }).data;
   const lastOf = (user: User) => (logIns === undefined ? null : lastLogInOf(user, logIns.newest, logIns.isWhole));
   const users = query.data?.pages.flatMap((page) => page.items) ?? [];
-  const search = useDeferredValue(url.q);
-  const found = searchNames(users, search, (user) => user.user);
+  const search = useTyped(url.q, (q) => {
+    setUrl({ q });
+  });
+  const found = searchNames(users, search.text, (user) => user.user);
   const columns = useColumns(hasLogIns ? lastOf : null, (user) => {
     setUrl({ user: user.user });
   });
@@ -45,17 +48,7 @@ export function Users() {
   return (
     <>
       <Group gap="md" mb="sm">
-        <TextInput
-          aria-label={t("users.search")}
-          placeholder={t("users.search")}
-          leftSection={<IconSearch size={ICON_PX} />}
-          value={url.q}
-          maw={360}
-          style={{ flex: "1 1 12rem" }}
-          onChange={(event) => {
-            setUrl({ q: event.currentTarget.value });
-          }}
-        />
+        <SearchField label={t("users.search")} typed={search} />
         <Text size="sm" c="dimmed" role="status" style={{ flex: 1 }}>
           {query.data !== undefined && t("users.count", { count: found.length, shown: format.count(found.length) })}
         </Text>

@@ -1,5 +1,4 @@
 import { Button, Drawer, Stack } from "@mantine/core";
-import { useDebouncedValue } from "@mantine/hooks";
 import { IconDownload } from "@tabler/icons-react";
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { useTranslation } from "react-i18next";
@@ -19,7 +18,6 @@ import { ANY, Filters } from "./filters";
 import { auditQuery } from "./queries";
 
 const ICON_PX = 16;
-const TYPING_MS = 300;
 
 /** Who changed what, and when: filtered, with the difference of each change, and as a file. */
 export function AuditPage() {
@@ -27,9 +25,7 @@ export function AuditPage() {
   const has = useOperations();
   const [{ entry, ...filter }, change] = useUrlState({ ...ANY, entry: "" });
   const wanted = toQuery(filter);
-  // Typing sends a request when it pauses, not with each letter.
-  const [settled] = useDebouncedValue(JSON.stringify(wanted), TYPING_MS);
-  const query = useInfiniteQuery(auditQuery(JSON.parse(settled) as Record<string, string>));
+  const query = useInfiniteQuery(auditQuery(wanted));
   const entries = query.data?.pages.flatMap((page) => page.items) ?? [];
   const open = entries.find((each) => each.id === entry);
   const words = optionsOf(wanted);

@@ -1,6 +1,7 @@
-import { Button, NativeSelect, SimpleGrid, TextInput } from "@mantine/core";
+import { Button, NativeSelect, SimpleGrid } from "@mantine/core";
 import { useTranslation } from "react-i18next";
 import { KINDS, type AuditFilter } from "@/models/audit";
+import { AddressField } from "@/ui/typing";
 
 export const ANY: AuditFilter = { kind: "", name: "", actor: "", action: "", from: "", to: "" };
 
@@ -14,26 +15,26 @@ export function Filters({
 }) {
   const { t } = useTranslation("audit");
   const text = (name: "name" | "actor" | "action", placeholder: string) => (
-    <TextInput
+    <AddressField
       size="xs"
       label={t(name)}
       placeholder={placeholder}
       autoComplete="off"
       maxLength={255}
       value={filter[name]}
-      onChange={(event) => {
-        onChange({ [name]: event.currentTarget.value });
+      onKeep={(kept) => {
+        onChange({ [name]: kept });
       }}
     />
   );
   const time = (name: "from" | "to") => (
-    <TextInput
+    <AddressField
       size="xs"
       type="datetime-local"
       label={t(name)}
       value={filter[name]}
-      onChange={(event) => {
-        onChange({ [name]: event.currentTarget.value });
+      onKeep={(kept) => {
+        onChange({ [name]: kept });
       }}
     />
   );

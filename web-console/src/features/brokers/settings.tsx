@@ -1,4 +1,4 @@
-import { Alert, Button, Group, Stack, Switch, Table, Text, TextInput } from "@mantine/core";
+import { Alert, Group, Stack, Switch, Table, Text } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
@@ -15,10 +15,12 @@ import {
 } from "@/models/broker-settings";
 import { gantryCommand } from "@/models/commands";
 import { useConfirm } from "@/ui/confirm";
-import { CopyAs } from "@/ui/copy-as";
+import { CopyAs, type Copyable } from "@/ui/copy-as";
+import { FormEnd } from "@/ui/form-end";
 import { Empty, QueryState } from "@/ui/page-frame";
 import { Problem } from "@/ui/problem";
 import { useOperations, useRole } from "@/ui/session";
+import { SearchField, useTyped } from "@/ui/typing";
 import { useUrlState } from "@/ui/url-state";
 import { changeSettings, keys, settingsQuery } from "./queries";
 import { SettingsTable } from "./settings-table";
@@ -36,6 +38,9 @@ function Editor({ broker, settings }: { broker: string; settings: Setting[] }) {
   const has = useOperations();
   const mayChange = useRole("operator") && has(["PUT /v1/brokers/{broker}/settings"]);
   const [url, setUrl] = useUrlState({ q: "", live: "no", changed: "no" });
+  const search = useTyped(url.q, (q) => {
+    setUrl({ q });
+  });
   const [edits, setEdits] = useState<Edits>({});
   const [others, setOthers] = useState<Differences>([]);
   const confirm = useConfirm();
@@ -57,6 +62,7 @@ function Editor({ broker, settings }: { broker: string; settings: Setting[] }) {
       await client.invalidateQueries({ queryKey: keys.part(broker, "settings") });
     },
   });
+  const copy = copyOf(broker, changes);
   const ask = async () => {
     const agreed = await confirm({
       title: t("settings.confirm", { name: broker }),
@@ -65,12 +71,13 @@ function Editor({ broker, settings }: { broker: string; settings: Setting[] }) {
         t("settings.kept", { name: broker }),
       ],
       action: t("settings.save"),
+      copy,
     });
     if (agreed) save.mutate();
   };
   const error = save.error === null ? null : asApiError(save.error);
   const found = findSettings(settings, {
-    search: url.q,
+    search: search.text,
     onlyLive: url.live === "yes",
     onlyChanged: url.changed === "yes",
   });
@@ -86,16 +93,7 @@ function Editor({ broker, settings }: { broker: string; settings: Setting[] }) {
   return (
     <Stack gap="sm">
       <Group>
-        <TextInput
-          aria-label={t("settings.search")}
-          placeholder={t("settings.search")}
-          value={url.q}
-          maw={320}
-          style={{ flex: "1 1 12rem" }}
-          onChange={(event) => {
-            setUrl({ q: event.currentTarget.value });
-          }}
-        />
+        <SearchField label={t("settings.search")} typed={search} maw={320} />
         {flag("live")}
         {flag("changed")}
         <CopyAs
@@ -107,8 +105,8 @@ function Editor({ broker, settings }: { broker: string; settings: Setting[] }) {
       {others.length > 0 && <OthersChanges differences={others} edits={edits} />}
       {changes.length > 0 && (
         <Pending
-          broker={broker}
           changes={changes}
+          copy={copy}
           isSaving={save.isPending}
           onDiscard={() => {
             setEdits({});
@@ -134,22 +132,37 @@ function Editor({ broker, settings }: { broker: string; settings: Setting[] }) {
   );
 }
 
+/** A change as commands, which the broker refuses if somebody else was faster. */
+function copyOf(broker: string, changes: SettingChange[]): Copyable {
+  const pair = (name: string, value: string) => `${name}=${value}`;
+  const path = "/v1/brokers/{broker}/settings";
+  return {
+    call: { method: "PUT", path, values: { broker }, body: toRequest(changes) },
+    gantry: gantryCommand(
+      "broker",
+      "set",
+      broker,
+      ...changes.map(({ name, after }) => pair(name, after)),
+      ...changes.flatMap(({ name, before }) => ["--expect", pair(name, before)]),
+    ),
+  };
+}
+
 /** The difference that a save would make. */
 function Pending({
-  broker,
   changes,
+  copy,
   isSaving,
   onDiscard,
   onSave,
 }: {
-  broker: string;
   changes: SettingChange[];
+  copy: Copyable;
   isSaving: boolean;
   onDiscard: () => void;
   onSave: () => void;
 }) {
   const { t } = useTranslation("brokers");
-  const pair = (name: string, value: string) => `${name}=${value}`;
   return (
     <div className="panel" style={{ padding: 12 }}>
       <Stack gap="sm">
@@ -175,32 +188,12 @@ function Pending({
             ))}
           </Table.Tbody>
         </Table>
-        <Group justify="space-between">
-          <CopyAs
-            label={t("settings.copy")}
-            call={{
-              method: "PUT",
-              path: "/v1/brokers/{broker}/settings",
-              values: { broker },
-              body: toRequest(changes),
-            }}
-            gantry={gantryCommand(
-              "broker",
-              "set",
-              broker,
-              ...changes.map(({ name, after }) => pair(name, after)),
-              ...changes.flatMap(({ name, before }) => ["--expect", pair(name, before)]),
-            )}
-          />
-          <Group>
-            <Button variant="default" onClick={onDiscard}>
-              {t("settings.discard")}
-            </Button>
-            <Button loading={isSaving} onClick={onSave}>
-              {t("settings.save")}
-            </Button>
-          </Group>
-        </Group>
+        <FormEnd
+          copy={{ label: t("settings.copy"), ...copy }}
+          back={{ label: t("settings.discard") }}
+          onBack={onDiscard}
+          submit={{ label: t("settings.save"), isBusy: isSaving, onClick: onSave }}
+        />
       </Stack>
     </div>
   );

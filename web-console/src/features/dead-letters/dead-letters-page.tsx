@@ -1,5 +1,4 @@
 import { Button, Drawer, Group, Stack } from "@mantine/core";
-import { useDebouncedValue } from "@mantine/hooks";
 import { IconDownload } from "@tabler/icons-react";
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { useState } from "react";
@@ -24,7 +23,6 @@ import { RedriveDialog } from "./redrive";
 import { RedriveProgress } from "./redrive-progress";
 
 const ICON_PX = 16;
-const TYPING_MS = 300;
 const KEY_CHARACTERS = 200;
 const PREVIEW_CHARACTERS = 80;
 
@@ -36,10 +34,7 @@ export function DeadLettersPage() {
   const [{ group, letter, job, ...filter }, change] = useUrlState({ group: "", letter: "", job: "", ...ANY_LETTER });
   const [redriven, setRedriven] = useState<Selection | null>(null);
   const wanted = letterQuery(filter);
-  // Typing sends a request when it pauses, not with each letter.
-  const [settled] = useDebouncedValue(JSON.stringify({ group, wanted }), TYPING_MS);
-  const asked = JSON.parse(settled) as { group: string; wanted: Record<string, string> };
-  const query = useInfiniteQuery(lettersQuery(asked.group, asked.wanted));
+  const query = useInfiniteQuery(lettersQuery(group, wanted));
   const pages = query.data?.pages ?? [];
   const letters = pages.flatMap((page) => page.items);
   const isRedriveKnown = pages.every((page) => page.metadata !== "unavailable");
@@ -61,14 +56,14 @@ export function DeadLettersPage() {
           }}
         />
       )}
-      {asked.group === "" ? (
+      {group === "" ? (
         <Empty>{t("start")}</Empty>
       ) : (
         <QueryState
           query={query}
           select={() => pages.find((page) => page.metadata === "unavailable")}
           isEmpty={() => letters.length === 0 && !query.hasNextPage}
-          empty={Object.keys(asked.wanted).length === 0 ? t("none") : t("noneLike")}
+          empty={Object.keys(wanted).length === 0 ? t("none") : t("noneLike")}
         >
           {() => (
             <Stack gap="sm">

@@ -1,4 +1,4 @@
-import { Alert, Button, Group, List, Modal, NumberInput, Radio, Stack, Text } from "@mantine/core";
+import { Alert, Button, List, Modal, NumberInput, Radio, Stack, Text } from "@mantine/core";
 import { useMutation } from "@tanstack/react-query";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
@@ -11,7 +11,7 @@ import {
   type Selection,
 } from "@/models/dead-letters";
 import type { Job } from "@/models/jobs";
-import { CopyAs } from "@/ui/copy-as";
+import { FormEnd } from "@/ui/form-end";
 import { useFormat } from "@/ui/format";
 import { Problem } from "@/ui/problem";
 import { Name } from "@/ui/value";
@@ -71,41 +71,37 @@ export function RedriveDialog({
             onChange={setRate}
           />
           {preview.data !== undefined && <Preview selected={preview.data.selected} sample={preview.data.sample} />}
-          <Group justify="space-between">
-            <CopyAs
-              call={{
+          <FormEnd
+            copy={{
+              call: {
                 method: "POST",
                 path: "/v1/groups/{group}/dead-letters:redrive",
                 values: { group },
                 body: redriveBody(redrive, false),
-              }}
-              gantry={redriveCommand(group, redrive)}
-            />
-            <Group>
-              <Button variant="default" onClick={onClose}>
-                {t("common:close")}
-              </Button>
+              },
+              gantry: redriveCommand(group, redrive),
+            }}
+            back={{ label: t("common:close") }}
+            onBack={onClose}
+            submit={{
+              label: t("redrive.preview"),
+              isReady: isRate,
+              isBusy: preview.isPending,
+              isSecond: preview.data !== undefined,
+            }}
+          >
+            {preview.data !== undefined && preview.data.selected !== 0 && (
               <Button
-                type="submit"
-                variant={preview.data === undefined ? "filled" : "default"}
                 disabled={!isRate}
-                loading={preview.isPending}
+                loading={start.isPending}
+                onClick={() => {
+                  start.mutate();
+                }}
               >
-                {t("redrive.preview")}
+                {t("redrive.submit")}
               </Button>
-              {preview.data !== undefined && preview.data.selected !== 0 && (
-                <Button
-                  disabled={!isRate}
-                  loading={start.isPending}
-                  onClick={() => {
-                    start.mutate();
-                  }}
-                >
-                  {t("redrive.submit")}
-                </Button>
-              )}
-            </Group>
-          </Group>
+            )}
+          </FormEnd>
         </Stack>
       </form>
     </Modal>

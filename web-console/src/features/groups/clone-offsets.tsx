@@ -1,10 +1,10 @@
-import { Button, Group as Row, Modal, SimpleGrid, Stack, TextInput } from "@mantine/core";
+import { Button, Modal, SimpleGrid, Stack, TextInput } from "@mantine/core";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { cloneOffsets, groupKeys, type OffsetReset } from "@/api/groups";
 import { gantryCommand } from "@/models/commands";
-import { CopyAs } from "@/ui/copy-as";
+import { FormEnd } from "@/ui/form-end";
 import { Problem } from "@/ui/problem";
 import { MovedOffsets } from "./moved-offsets";
 
@@ -76,42 +76,38 @@ export function CloneOffsets({
             />
           </SimpleGrid>
           {shown !== undefined && <MovedOffsets moved={shown} isPreview={clone.data === undefined} />}
-          <Row justify="space-between">
-            <CopyAs
-              call={{ method: "POST", path: "/v1/groups/{group}/offsets:clone", values: { group }, body }}
-              gantry={gantryCommand(
+          <FormEnd
+            copy={{
+              call: { method: "POST", path: "/v1/groups/{group}/offsets:clone", values: { group }, body },
+              gantry: gantryCommand(
                 "offset",
                 "clone",
                 group,
                 body.from_group,
                 ...(body.topic === null ? [] : ["--topic", body.topic]),
-              )}
-            />
-            <Row>
-              <Button variant="default" onClick={onClose}>
-                {t("common:close")}
-              </Button>
+              ),
+            }}
+            back={{ label: t("common:close") }}
+            onBack={onClose}
+            submit={{
+              label: t("moved.preview"),
+              isReady: body.from_group !== "",
+              isBusy: preview.isPending,
+              isSecond: preview.data !== undefined,
+            }}
+          >
+            {preview.data !== undefined && (
               <Button
-                type="submit"
-                variant={preview.data === undefined ? "filled" : "default"}
-                disabled={body.from_group === ""}
-                loading={preview.isPending}
+                color="red"
+                loading={clone.isPending}
+                onClick={() => {
+                  clone.mutate();
+                }}
               >
-                {t("moved.preview")}
+                {t("clone.submit", { name: group })}
               </Button>
-              {preview.data !== undefined && (
-                <Button
-                  color="red"
-                  loading={clone.isPending}
-                  onClick={() => {
-                    clone.mutate();
-                  }}
-                >
-                  {t("clone.submit", { name: group })}
-                </Button>
-              )}
-            </Row>
-          </Row>
+            )}
+          </FormEnd>
         </Stack>
       </form>
     </Modal>

@@ -1,4 +1,4 @@
-import { Button, Group as Row, Modal, Stack, TextInput } from "@mantine/core";
+import { Modal, Stack, TextInput } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
@@ -8,7 +8,7 @@ import { asApiError } from "@/api/api-error";
 import { createGroup, groupKeys } from "@/api/groups";
 import { gantryCommand } from "@/models/commands";
 import { isPolicy, NEW_GROUP, optionsOf, SETTINGS, toChange } from "@/models/groups";
-import { CopyAs } from "@/ui/copy-as";
+import { FormEnd } from "@/ui/form-end";
 import { Problem } from "@/ui/problem";
 import { SettingsFields } from "./settings-form";
 
@@ -70,26 +70,20 @@ export function CreateGroup({ onClose }: { onClose: () => void }) {
             }}
           />
           <SettingsFields settings={settings} onChange={setSettings} refused={refused} />
-          <Row justify="space-between">
-            <CopyAs
-              call={{
+          <FormEnd
+            copy={{
+              call: {
                 method: "PUT",
                 path: "/v1/groups/{group}",
                 values: { group: name },
                 body,
                 headers: { "If-None-Match": "*" },
-              }}
-              gantry={gantryCommand("group", "create", name, "--new", ...optionsOf(settings, names))}
-            />
-            <Row>
-              <Button variant="default" onClick={onClose}>
-                {t("common:cancel")}
-              </Button>
-              <Button type="submit" disabled={!hasPolicy} loading={create.isPending}>
-                {t("create.submit")}
-              </Button>
-            </Row>
-          </Row>
+              },
+              gantry: gantryCommand("group", "create", name, "--new", ...optionsOf(settings, names)),
+            }}
+            onBack={onClose}
+            submit={{ label: t("create.submit"), isReady: hasPolicy, isBusy: create.isPending }}
+          />
         </Stack>
       </form>
     </Modal>

@@ -128,7 +128,9 @@ test("the worst groups come first, and a group that is not in the report has unk
   expect(rows[2]?.textContent).toContain("newunknownunknownunknownunknownunknownappliedpaused");
   await userEvent.type(screen.getByRole("textbox", { name: "Search groups" }), "AUD");
   expect(await screen.findByText("1 of 3 groups")).toBeTruthy();
-  expect(address()).toBe("/groups?q=AUD");
+  await waitFor(() => {
+    expect(address()).toBe("/groups?q=AUD");
+  });
 });
 
 test("without reports the list has no columns of lag", async () => {

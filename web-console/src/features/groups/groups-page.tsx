@@ -1,8 +1,8 @@
-import { Badge, Button, Group as Row, Switch, Text, TextInput } from "@mantine/core";
-import { IconPlus, IconSearch } from "@tabler/icons-react";
+import { Badge, Button, Group as Row, Switch, Text } from "@mantine/core";
+import { IconPlus } from "@tabler/icons-react";
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
-import { useDeferredValue, useMemo, useState } from "react";
+import { useMemo, useState } from "react";
 import { useTranslation } from "react-i18next";
 import { gantryCommand } from "@/models/commands";
 import { summariesOf, type GroupSummary } from "@/models/groups";
@@ -14,6 +14,7 @@ import { DataTable, type Column } from "@/ui/data-table";
 import { useFormat } from "@/ui/format";
 import { Empty, PageFrame, QueryState } from "@/ui/page-frame";
 import { useOperations, useRole } from "@/ui/session";
+import { SearchField, useTyped } from "@/ui/typing";
 import { useUrlState } from "@/ui/url-state";
 import { Ago, Name, Value } from "@/ui/value";
 import { Verdict } from "@/ui/verdict";
@@ -41,8 +42,13 @@ export function GroupsPage() {
     () => summariesOf(query.data?.pages.flatMap((page) => page.items) ?? [], lag.data?.rows ?? []),
     [query.data, lag.data],
   );
-  const search = useDeferredValue(url.q);
-  const found = useMemo(() => searchNames(summaries, search, (each) => each.group.group), [summaries, search]);
+  const search = useTyped(url.q, (q) => {
+    setUrl({ q });
+  });
+  const found = useMemo(
+    () => searchNames(summaries, search.text, (each) => each.group.group),
+    [summaries, search.text],
+  );
   const columns = useColumns(hasLag, lag.data === null ? t("noReport") : t("notInReport"));
   const count =
     found.length === summaries.length
@@ -72,17 +78,7 @@ export function GroupsPage() {
       }
     >
       <Row gap="md">
-        <TextInput
-          aria-label={t("search")}
-          placeholder={t("search")}
-          leftSection={<IconSearch size={ICON_PX} />}
-          value={url.q}
-          maw={360}
-          style={{ flex: "1 1 12rem" }}
-          onChange={(event) => {
-            setUrl({ q: event.currentTarget.value });
-          }}
-        />
+        <SearchField label={t("search")} typed={search} />
         <Switch
           label={t("system")}
           checked={url.system === "yes"}

@@ -1,4 +1,4 @@
-import { Autocomplete, Button, Checkbox, Group as Row, Modal, SimpleGrid, Stack, TextInput } from "@mantine/core";
+import { Autocomplete, Checkbox, Modal, SimpleGrid, Stack, TextInput } from "@mantine/core";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
@@ -15,7 +15,7 @@ import {
   type ObjectiveSettings,
   type SettingName,
 } from "@/models/objectives";
-import { CopyAs } from "@/ui/copy-as";
+import { FormEnd } from "@/ui/form-end";
 import { QueryState } from "@/ui/page-frame";
 import { Problem } from "@/ui/problem";
 import { OthersChanges, SettingsDiff } from "@/ui/settings-changes";
@@ -134,35 +134,28 @@ function ObjectiveForm({
         />
         <Fields settings={mine} onChange={form.setMine} errorOf={(name) => error?.detailOf(name) ?? null} />
         {read.etag !== "" && changed.length > 0 && <SettingsDiff changed={changed} labelOf={labelOf} />}
-        <Row justify="space-between">
-          <CopyAs
-            call={{
+        <FormEnd
+          copy={{
+            call: {
               method: "PUT",
               path: "/v1/groups/{group}/objective",
               values: { group },
               query: { topic },
               body: toChange(mine, names),
               headers,
-            }}
-            {...(options === null
-              ? {}
-              : {
-                  gantry: gantryCommand(
+            },
+            gantry:
+              options === null
+                ? undefined
+                : gantryCommand(
                     ...["group", "objective", "set", group],
                     ...(topic === null ? [] : ["--topic", topic]),
                     ...options,
                   ),
-                })}
-          />
-          <Row>
-            <Button variant="default" onClick={onClose}>
-              {t("common:cancel")}
-            </Button>
-            <Button type="submit" disabled={changed.length === 0} loading={save.isPending}>
-              {t("common:settings.save")}
-            </Button>
-          </Row>
-        </Row>
+          }}
+          onBack={onClose}
+          submit={{ label: t("common:settings.save"), isReady: changed.length > 0, isBusy: save.isPending }}
+        />
       </Stack>
     </form>
   );

@@ -1,11 +1,11 @@
-import { Autocomplete, Button, Group as Row, Modal, NativeSelect, SimpleGrid, Stack, TextInput } from "@mantine/core";
+import { Autocomplete, Button, Modal, NativeSelect, SimpleGrid, Stack, TextInput } from "@mantine/core";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { groupKeys, resetOffsets, type OffsetReset, type ResetRequest } from "@/api/groups";
 import { gantryCommand } from "@/models/commands";
 import { placeOf } from "@/models/groups";
-import { CopyAs } from "@/ui/copy-as";
+import { FormEnd } from "@/ui/form-end";
 import { Problem } from "@/ui/problem";
 import { MovedOffsets } from "./moved-offsets";
 import { useTopicsOf } from "./topics-of";
@@ -99,36 +99,32 @@ export function ResetOffsets({
             )}
           </SimpleGrid>
           {shown !== undefined && <MovedOffsets moved={shown} isPreview={reset.data === undefined} />}
-          <Row justify="space-between">
-            <CopyAs
-              call={{ method: "POST", path: "/v1/groups/{group}/offsets:reset", values: { group }, body }}
-              gantry={gantryCommand("offset", "reset", group, topic, "--to", to ?? "")}
-            />
-            <Row>
-              <Button variant="default" onClick={onClose}>
-                {t("common:close")}
-              </Button>
+          <FormEnd
+            copy={{
+              call: { method: "POST", path: "/v1/groups/{group}/offsets:reset", values: { group }, body },
+              gantry: gantryCommand("offset", "reset", group, topic, "--to", to ?? ""),
+            }}
+            back={{ label: t("common:close") }}
+            onBack={onClose}
+            submit={{
+              label: t("moved.preview"),
+              isReady: topic !== "" && to !== null,
+              isBusy: preview.isPending,
+              isSecond: preview.data !== undefined,
+            }}
+          >
+            {preview.data !== undefined && (
               <Button
-                type="submit"
-                variant={preview.data === undefined ? "filled" : "default"}
-                disabled={topic === "" || to === null}
-                loading={preview.isPending}
+                color="red"
+                loading={reset.isPending}
+                onClick={() => {
+                  reset.mutate();
+                }}
               >
-                {t("moved.preview")}
+                {t("reset.submit", { name: group })}
               </Button>
-              {preview.data !== undefined && (
-                <Button
-                  color="red"
-                  loading={reset.isPending}
-                  onClick={() => {
-                    reset.mutate();
-                  }}
-                >
-                  {t("reset.submit", { name: group })}
-                </Button>
-              )}
-            </Row>
-          </Row>
+            )}
+          </FormEnd>
         </Stack>
       </form>
     </Modal>

@@ -1,11 +1,19 @@
-import { Button, Group as Row, Stack } from "@mantine/core";
+import { Stack } from "@mantine/core";
 import { useQueryClient } from "@tanstack/react-query";
 import { useTranslation } from "react-i18next";
 import { changeGroup, getGroup, groupKeys, type Group } from "@/api/groups";
-import { gantryCommand } from "@/models/commands";
-import { isPolicy, optionsOf, SETTINGS, toChange, toSettings } from "@/models/groups";
+import { gantryCommand, type Call } from "@/models/commands";
+import {
+  isPolicy,
+  optionsOf,
+  SETTINGS,
+  toChange,
+  toSettings,
+  type GroupSettings,
+  type SettingName,
+} from "@/models/groups";
 import { useConfirm } from "@/ui/confirm";
-import { CopyAs } from "@/ui/copy-as";
+import { FormEnd } from "@/ui/form-end";
 import { Problem } from "@/ui/problem";
 import { useOperations, useRole } from "@/ui/session";
 import { OthersChanges, SettingsDiff } from "@/ui/settings-changes";
@@ -37,6 +45,14 @@ export function Settings({ group, etag }: { group: Group; etag: string | null })
   const names = changed.map(({ name }) => name);
   const hasPolicy = isPolicy(mine.retry_policy);
   const labelOf = (name: string) => t(`setting.${name}`);
+  const call: Call = {
+    method: "PUT",
+    path: "/v1/groups/{group}",
+    values: { group: group.group },
+    body: hasPolicy ? toChange(mine, names) : {},
+    headers: { "If-Match": read.etag },
+  };
+  const copy = { call, gantry: commandOf(group.group, mine, names) };
   const ask = async () => {
     const agreed = await confirm({
       title: t("common:settings.confirm", { name: group.group }),
@@ -44,6 +60,7 @@ export function Settings({ group, etag }: { group: Group; etag: string | null })
         t("common:settings.effect", { name: labelOf(name), before: before || "–", after: after || "–" }),
       ),
       action: t("common:settings.save"),
+      copy,
     });
     if (agreed) save.mutate();
   };
@@ -68,34 +85,26 @@ export function Settings({ group, etag }: { group: Group; etag: string | null })
         </fieldset>
         {changed.length > 0 && <SettingsDiff changed={changed} labelOf={labelOf} />}
         {mayChange && (
-          <Row justify="space-between">
-            <CopyAs
-              call={{
-                method: "PUT",
-                path: "/v1/groups/{group}",
-                values: { group: group.group },
-                body: hasPolicy ? toChange(mine, names) : {},
-                headers: { "If-Match": read.etag },
-              }}
-              gantry={gantryCommand("group", "create", group.group, ...optionsOf(mine, names))}
-            />
-            <Row>
-              <Button
-                variant="default"
-                disabled={changed.length === 0}
-                onClick={() => {
-                  form.setMine(read.settings);
-                }}
-              >
-                {t("common:settings.discard")}
-              </Button>
-              <Button type="submit" disabled={changed.length === 0 || !hasPolicy} loading={save.isPending}>
-                {t("common:settings.save")}
-              </Button>
-            </Row>
-          </Row>
+          <FormEnd
+            copy={copy}
+            back={{ label: t("common:settings.discard"), isReady: changed.length > 0 }}
+            onBack={() => {
+              form.setMine(read.settings);
+            }}
+            submit={{
+              label: t("common:settings.save"),
+              isReady: changed.length > 0 && hasPolicy,
+              isBusy: save.isPending,
+            }}
+          />
         )}
       </Stack>
     </form>
   );
+}
+
+/** The change as a command, which can't take a retry policy away. */
+function commandOf(group: string, mine: GroupSettings, names: readonly SettingName[]): string | undefined {
+  const isPolicyEnded = names.includes("retry_policy") && mine.retry_policy.trim() === "";
+  return isPolicyEnded ? undefined : gantryCommand("group", "create", group, ...optionsOf(mine, names));
 }

@@ -1,4 +1,4 @@
-import { Code, Drawer, Stack, Text, TextInput } from "@mantine/core";
+import { Code, Drawer, Stack, Text } from "@mantine/core";
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 import { useTranslation } from "react-i18next";
@@ -9,6 +9,7 @@ import { DataTable, type Column } from "@/ui/data-table";
 import { Facts, type Fact } from "@/ui/facts";
 import { useFormat } from "@/ui/format";
 import { Empty, QueryState } from "@/ui/page-frame";
+import { SearchField, useTyped } from "@/ui/typing";
 import { useUrlState } from "@/ui/url-state";
 import { Ago, Name, Value } from "@/ui/value";
 import { Verdict } from "@/ui/verdict";
@@ -20,11 +21,14 @@ import { RowsHead } from "./rows-head";
 export function LagRows({ run, newest }: { run: string; newest: string }) {
   const { t } = useTranslation("reports");
   const [url, setUrl] = useUrlState({ q: "", group: "", topic: "" });
+  const search = useTyped(url.q, (q) => {
+    setUrl({ q });
+  });
   const query = useInfiniteQuery(lagRowsQuery(run, newest));
   const first = query.data?.pages[0];
   const rows = useMemo(() => worstFirst(query.data?.pages.flatMap((page) => page.items) ?? []), [query.data]);
   if (first === undefined && isWithoutRun(query.error)) return <Empty>{t("run.noneYet")}</Empty>;
-  const word = url.q.toLowerCase();
+  const word = search.text.toLowerCase();
   const found = rows.filter((row) => `${row.group} ${row.topic} ${row.verdict}`.toLowerCase().includes(word));
   const open = rows.find((row) => row.group === url.group && row.topic === url.topic);
   return (
@@ -40,15 +44,7 @@ export function LagRows({ run, newest }: { run: string; newest: string }) {
               />
             }
           >
-            <TextInput
-              size="xs"
-              aria-label={t("lag.search")}
-              placeholder={t("lag.search")}
-              value={url.q}
-              onChange={(event) => {
-                setUrl({ q: event.currentTarget.value });
-              }}
-            />
+            <SearchField size="xs" label={t("lag.search")} typed={search} />
           </RowsHead>
           {found.length === 0 ? (
             <Empty>{t("nothingFound")}</Empty>

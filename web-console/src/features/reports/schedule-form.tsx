@@ -1,4 +1,4 @@
-import { Autocomplete, Button, Group, Modal, Radio, Stack, Text, TextInput } from "@mantine/core";
+import { Autocomplete, Group, Modal, Radio, Stack, Text, TextInput } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
@@ -6,7 +6,7 @@ import { useTranslation } from "react-i18next";
 import { asApiError } from "@/api/api-error";
 import { gantryCommand, type Call } from "@/models/commands";
 import type { Report, ScheduleChange } from "@/models/reports";
-import { CopyAs } from "@/ui/copy-as";
+import { FormEnd } from "@/ui/form-end";
 import { Problem } from "@/ui/problem";
 import { keys, setSchedule } from "./queries";
 
@@ -97,17 +97,15 @@ export function ScheduleForm({ report, onClose }: { report: Report; onClose: () 
           <Text size="sm" c="dimmed">
             {t(`schedule.effect.${mode}`)}
           </Text>
-          <Group justify="space-between">
-            <CopyAs call={callOf(report.job, change)} gantry={commandOf(report.job, change)} />
-            <Group>
-              <Button variant="default" onClick={onClose}>
-                {t("common:cancel")}
-              </Button>
-              <Button type="submit" loading={save.isPending} disabled={mode === "settings" && set === null}>
-                {t("schedule.save")}
-              </Button>
-            </Group>
-          </Group>
+          <FormEnd
+            copy={{ call: callOf(report.job, change), gantry: commandOf(report.job, change) }}
+            onBack={onClose}
+            submit={{
+              label: t("schedule.save"),
+              isReady: mode !== "settings" || set !== null,
+              isBusy: save.isPending,
+            }}
+          />
         </Stack>
       </form>
     </Modal>

@@ -1,5 +1,4 @@
-import { NativeSelect, Stack, Text, TextInput } from "@mantine/core";
-import { useDebouncedValue } from "@mantine/hooks";
+import { NativeSelect, Stack, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { lazy, Suspense, useMemo } from "react";
 import { useTranslation } from "react-i18next";
@@ -10,20 +9,19 @@ import { CopyAs } from "@/ui/copy-as";
 import { DataTable, type Column } from "@/ui/data-table";
 import { useFormat } from "@/ui/format";
 import { Loading, QueryState } from "@/ui/page-frame";
+import { AddressField } from "@/ui/typing";
 import { useUrlState } from "@/ui/url-state";
 import { Name, Value } from "@/ui/value";
 import { throughputQuery, type BucketsRead } from "./queries";
 import { RowsHead } from "./rows-head";
 
 const Chart = lazy(() => import("@/ui/chart").then((found) => ({ default: found.Chart })));
-const TYPING_MS = 300;
 
 /** Messages stored and consumed over time, as a chart and as rows. The buckets belong to no run. */
 export function ThroughputRows({ newest }: { newest: string }) {
   const { t } = useTranslation("reports");
   const [{ unit, topic }, setUrl] = useUrlState({ unit: "hour", topic: "" });
-  const [wanted] = useDebouncedValue(topic, TYPING_MS);
-  const query = useQuery(throughputQuery(unit, wanted, newest));
+  const query = useQuery(throughputQuery(unit, topic, newest));
   return (
     <Stack gap="sm">
       <RowsHead
@@ -51,14 +49,14 @@ export function ThroughputRows({ newest }: { newest: string }) {
             setUrl({ unit: event.currentTarget.value });
           }}
         />
-        <TextInput
+        <AddressField
           size="xs"
           label={t("throughput.topic")}
           placeholder={t("throughput.allTopics")}
           autoComplete="off"
           value={topic}
-          onChange={(event) => {
-            setUrl({ topic: event.currentTarget.value });
+          onKeep={(kept) => {
+            setUrl({ topic: kept });
           }}
         />
       </RowsHead>

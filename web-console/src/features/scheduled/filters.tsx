@@ -1,6 +1,7 @@
-import { Button, SimpleGrid, TextInput } from "@mantine/core";
+import { Button, SimpleGrid } from "@mantine/core";
 import { useTranslation } from "react-i18next";
 import { ANY_TIME, type DueFilter } from "@/models/scheduled";
+import { AddressField } from "@/ui/typing";
 
 /** The topic, and the filters of what waits there. */
 export function Filters({
@@ -14,7 +15,7 @@ export function Filters({
 }) {
   const { t } = useTranslation("scheduled");
   const field = (name: "topic" | keyof DueFilter, value: string, type = "text") => (
-    <TextInput
+    <AddressField
       size="xs"
       type={type}
       label={t(name)}
@@ -23,8 +24,8 @@ export function Filters({
       autoComplete="off"
       maxLength={255}
       value={value}
-      onChange={(event) => {
-        onChange({ [name]: event.currentTarget.value });
+      onKeep={(kept) => {
+        onChange({ [name]: kept });
       }}
     />
   );

@@ -1,4 +1,4 @@
-import { Button, Group, Modal, Radio, Stack, Text, TextInput } from "@mantine/core";
+import { Group, Modal, Radio, Stack, Text, TextInput } from "@mantine/core";
 import { useMutation } from "@tanstack/react-query";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
@@ -12,7 +12,7 @@ import {
   type Waiting,
 } from "@/models/scheduled";
 import { localTime } from "@/models/times";
-import { CopyAs } from "@/ui/copy-as";
+import { FormEnd } from "@/ui/form-end";
 import { useFormat } from "@/ui/format";
 import { useNow } from "@/ui/now";
 import { Problem } from "@/ui/problem";
@@ -75,29 +75,18 @@ export function RescheduleDialog({
             }}
           />
           {"body" in checked && <Arrival atMs={checked.atMs} nowMs={now} topic={topic} />}
-          <Group justify="space-between">
-            {"body" in checked ? (
-              <CopyAs
-                call={{
-                  method: "POST",
-                  path: RESCHEDULE,
-                  values: { topic, handle },
-                  body: checked.body,
-                }}
-                gantry={rescheduleCommand(topic, handle, checked.body)}
-              />
-            ) : (
-              <span />
-            )}
-            <Group>
-              <Button variant="default" onClick={onClose}>
-                {t("common:cancel")}
-              </Button>
-              <Button type="submit" disabled={!("body" in checked)} loading={move.isPending}>
-                {t("reschedule.submit")}
-              </Button>
-            </Group>
-          </Group>
+          <FormEnd
+            copy={
+              "body" in checked
+                ? {
+                    call: { method: "POST", path: RESCHEDULE, values: { topic, handle }, body: checked.body },
+                    gantry: rescheduleCommand(topic, handle, checked.body),
+                  }
+                : undefined
+            }
+            onBack={onClose}
+            submit={{ label: t("reschedule.submit"), isReady: "body" in checked, isBusy: move.isPending }}
+          />
         </Stack>
       </form>
     </Modal>

@@ -1,5 +1,4 @@
 import { Alert, Drawer, Stack } from "@mantine/core";
-import { useDebouncedValue } from "@mantine/hooks";
 import { useInfiniteQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
@@ -16,8 +15,6 @@ import { waitingKey, waitingQuery } from "./queries";
 import { WaitingDetails } from "./waiting-details";
 import { WaitingTable } from "./waiting-table";
 
-const TYPING_MS = 300;
-
 /** Messages that wait for their time: found by due time, read, recalled, and given another time. */
 export function ScheduledPage() {
   const { t } = useTranslation("scheduled");
@@ -26,10 +23,7 @@ export function ScheduledPage() {
   const [outcome, setOutcome] = useState<Outcome | null>(null);
   const client = useQueryClient();
   const wanted = dueQuery(filter);
-  // Typing sends a request when it pauses, not with each letter.
-  const [settled] = useDebouncedValue(JSON.stringify({ topic, wanted }), TYPING_MS);
-  const asked = JSON.parse(settled) as { topic: string; wanted: Record<string, string> };
-  const query = useInfiniteQuery(waitingQuery(asked.topic, asked.wanted));
+  const query = useInfiniteQuery(waitingQuery(topic, wanted));
   const waiting = withMoves(query.data?.pages.flatMap((page) => page.items) ?? [], moves);
   const open = waiting.find((each) => each.handle === message);
   const end = (ended: Waiting, kind: Outcome["kind"], place: { handle: string; deliver_at: string } | null = null) => {
@@ -60,7 +54,7 @@ export function ScheduledPage() {
           }}
         />
       )}
-      {asked.topic === "" ? (
+      {topic === "" ? (
         <Empty>{t("start")}</Empty>
       ) : (
         <QueryState query={query}>
@@ -75,11 +69,7 @@ export function ScheduledPage() {
                 />
               ) : (
                 <Empty>
-                  {query.hasNextPage
-                    ? t("noneSoFar")
-                    : Object.keys(asked.wanted).length === 0
-                      ? t("none")
-                      : t("noneLike")}
+                  {query.hasNextPage ? t("noneSoFar") : Object.keys(wanted).length === 0 ? t("none") : t("noneLike")}
                 </Empty>
               )}
               <MoreRows query={query} label={t("later")} />

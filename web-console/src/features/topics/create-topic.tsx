@@ -1,4 +1,4 @@
-import { Button, Group, Modal, Stack, TextInput } from "@mantine/core";
+import { Modal, Stack, TextInput } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
@@ -8,7 +8,7 @@ import { asApiError } from "@/api/api-error";
 import { createTopic, topicKeys } from "@/api/topics";
 import { gantryCommand } from "@/models/commands";
 import { NEW_TOPIC, SETTINGS, toChange } from "@/models/topics";
-import { CopyAs } from "@/ui/copy-as";
+import { FormEnd } from "@/ui/form-end";
 import { Problem } from "@/ui/problem";
 import { SettingsFields } from "./settings-form";
 
@@ -58,16 +58,16 @@ export function CreateTopic({ onClose }: { onClose: () => void }) {
             }}
           />
           <SettingsFields settings={settings} onChange={setSettings} refused={refused} />
-          <Group justify="space-between">
-            <CopyAs
-              call={{
+          <FormEnd
+            copy={{
+              call: {
                 method: "PUT",
                 path: "/v1/topics/{topic}",
                 values: { topic: name },
                 body,
                 headers: { "If-None-Match": "*" },
-              }}
-              gantry={gantryCommand(
+              },
+              gantry: gantryCommand(
                 "topic",
                 "create",
                 name,
@@ -81,17 +81,11 @@ export function CreateTopic({ onClose }: { onClose: () => void }) {
                 ...(settings.order ? ["--order"] : []),
                 ...(body.duplicate_window ? ["--duplicate-window", settings.duplicate_window.trim()] : []),
                 ...(body.brokers ?? []).flatMap((broker) => ["--broker", broker]),
-              )}
-            />
-            <Group>
-              <Button variant="default" onClick={onClose}>
-                {t("common:cancel")}
-              </Button>
-              <Button type="submit" loading={create.isPending}>
-                {t("create.submit")}
-              </Button>
-            </Group>
-          </Group>
+              ),
+            }}
+            onBack={onClose}
+            submit={{ label: t("create.submit"), isBusy: create.isPending }}
+          />
         </Stack>
       </form>
     </Modal>

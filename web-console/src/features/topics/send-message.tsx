@@ -1,11 +1,11 @@
-import { Alert, Button, Group, Modal, SimpleGrid, Stack, Text, Textarea, TextInput } from "@mantine/core";
+import { Alert, Modal, SimpleGrid, Stack, Text, Textarea, TextInput } from "@mantine/core";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { asApiError } from "@/api/api-error";
 import { sendMessage, topicKeys, type NewMessage, type Sent } from "@/api/topics";
 import { gantryCommand } from "@/models/commands";
-import { CopyAs } from "@/ui/copy-as";
+import { FormEnd } from "@/ui/form-end";
 import { Problem } from "@/ui/problem";
 import { Name } from "@/ui/value";
 
@@ -70,26 +70,21 @@ export function SendMessage({ topic, onClose }: { topic: string; onClose: () => 
               />
             ))}
           </SimpleGrid>
-          <Group justify="space-between">
-            <CopyAs
-              call={{ method: "POST", path: "/v1/topics/{topic}/messages", values: { topic }, body: message }}
-              gantry={gantryCommand(
+          <FormEnd
+            copy={{
+              call: { method: "POST", path: "/v1/topics/{topic}/messages", values: { topic }, body: message },
+              gantry: gantryCommand(
                 "message",
                 "send",
                 topic,
                 fields.body,
                 ...FIELDS.flatMap((name) => (fields[name].trim() === "" ? [] : [OPTIONS[name], fields[name].trim()])),
-              )}
-            />
-            <Group>
-              <Button variant="default" onClick={onClose}>
-                {t("common:close")}
-              </Button>
-              <Button type="submit" loading={send.isPending}>
-                {t("send.submit")}
-              </Button>
-            </Group>
-          </Group>
+              ),
+            }}
+            back={{ label: t("common:close") }}
+            onBack={onClose}
+            submit={{ label: t("send.submit"), isBusy: send.isPending }}
+          />
         </Stack>
       </form>
     </Modal>

@@ -1,11 +1,12 @@
-import { Button, Checkbox, Group, Stack } from "@mantine/core";
+import { Checkbox, Stack } from "@mantine/core";
 import { useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { changeTopic, getTopic, topicKeys, type Topic } from "@/api/topics";
-import { SETTINGS, toChange, toSettings, type SettingName, type TopicSettings } from "@/models/topics";
+import { gantryCommand, type Call } from "@/models/commands";
+import { optionsOf, SETTINGS, toChange, toSettings, type SettingName, type TopicSettings } from "@/models/topics";
 import { useConfirm } from "@/ui/confirm";
-import { CopyAs } from "@/ui/copy-as";
+import { FormEnd } from "@/ui/form-end";
 import { Problem } from "@/ui/problem";
 import { useOperations, useRole } from "@/ui/session";
 import { OthersChanges, SettingsDiff } from "@/ui/settings-changes";
@@ -43,6 +44,16 @@ export function Settings({ topic, etag }: { topic: Topic; etag: string | null })
   });
   const { read, mine, changed, save, error } = form;
   const labelOf = (name: string) => t(`setting.${name}`);
+  const names = changed.map(({ name }) => name);
+  const call: Call = {
+    method: "PUT",
+    path: "/v1/topics/{topic}",
+    values: { topic: topic.topic },
+    body: bodyOf(mine, names),
+    headers: { "If-Match": read.etag },
+  };
+  const words = [...optionsOf(mine, names), ...(isHiding ? ["--allow-hiding"] : [])];
+  const copy = { call, gantry: gantryCommand("topic", "create", topic.topic, ...words) };
   const ask = async () => {
     const effects = changed.map(({ name, before, after }) =>
       t("common:settings.effect", { name: labelOf(name), before: before || "–", after: after || "–" }),
@@ -51,6 +62,7 @@ export function Settings({ topic, etag }: { topic: Topic; etag: string | null })
       title: t("common:settings.confirm", { name: topic.topic }),
       effects: isHiding ? [...effects, t("settings.hides")] : effects,
       action: t("common:settings.save"),
+      copy,
       isDangerous: isHiding,
     });
     if (agreed) save.mutate();
@@ -82,34 +94,14 @@ export function Settings({ topic, etag }: { topic: Topic; etag: string | null })
         )}
         {changed.length > 0 && <SettingsDiff changed={changed} labelOf={labelOf} />}
         {mayChange && (
-          <Group justify="space-between">
-            <CopyAs
-              call={{
-                method: "PUT",
-                path: "/v1/topics/{topic}",
-                values: { topic: topic.topic },
-                body: bodyOf(
-                  mine,
-                  changed.map(({ name }) => name),
-                ),
-                headers: { "If-Match": read.etag },
-              }}
-            />
-            <Group>
-              <Button
-                variant="default"
-                disabled={changed.length === 0}
-                onClick={() => {
-                  form.setMine(read.settings);
-                }}
-              >
-                {t("common:settings.discard")}
-              </Button>
-              <Button type="submit" disabled={changed.length === 0} loading={save.isPending}>
-                {t("common:settings.save")}
-              </Button>
-            </Group>
-          </Group>
+          <FormEnd
+            copy={copy}
+            back={{ label: t("common:settings.discard"), isReady: changed.length > 0 }}
+            onBack={() => {
+              form.setMine(read.settings);
+            }}
+            submit={{ label: t("common:settings.save"), isReady: changed.length > 0, isBusy: save.isPending }}
+          />
         )}
       </Stack>
     </form>

@@ -60,7 +60,9 @@ test("topics of all pages are listed and searched, and the search is in the addr
   expect(await screen.findByText("1 of 3 topics")).toBeTruthy();
   const names = within(screen.getByRole("table", { name: "Topics" })).getAllByRole("link");
   expect(names.map((link) => link.textContent)).toEqual(["orders"]);
-  expect(address()).toBe("/topics?q=ord");
+  await waitFor(() => {
+    expect(address()).toBe("/topics?q=ord");
+  });
   expect(sent.map((call) => call.query.cursor)).toEqual([undefined, "c2"]);
 });
 

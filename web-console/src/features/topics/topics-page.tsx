@@ -1,8 +1,8 @@
-import { Badge, Button, Group, Switch, Text, TextInput } from "@mantine/core";
-import { IconPlus, IconSearch } from "@tabler/icons-react";
+import { Badge, Button, Group, Switch, Text } from "@mantine/core";
+import { IconPlus } from "@tabler/icons-react";
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
-import { useDeferredValue, useMemo, useState } from "react";
+import { useMemo, useState } from "react";
 import { useTranslation } from "react-i18next";
 import type { Topic } from "@/api/topics";
 import { gantryCommand } from "@/models/commands";
@@ -13,6 +13,7 @@ import { DataTable, type Column } from "@/ui/data-table";
 import { useFormat } from "@/ui/format";
 import { Empty, PageFrame, QueryState } from "@/ui/page-frame";
 import { useOperations, useRole } from "@/ui/session";
+import { SearchField, useTyped } from "@/ui/typing";
 import { useUrlState } from "@/ui/url-state";
 import { Ago, Name, Value } from "@/ui/value";
 import { useAllPages } from "@/ui/paging";
@@ -34,8 +35,10 @@ export function TopicsPage() {
   const query = useInfiniteQuery(topicsQuery(url.system === "yes"));
   useAllPages(query);
   const topics = useMemo(() => query.data?.pages.flatMap((page) => page.items) ?? [], [query.data]);
-  const search = useDeferredValue(url.q);
-  const found = useMemo(() => searchTopics(topics, search), [topics, search]);
+  const search = useTyped(url.q, (q) => {
+    setUrl({ q });
+  });
+  const found = useMemo(() => searchTopics(topics, search.text), [topics, search.text]);
   const columns = useColumns();
   const count =
     found.length === topics.length
@@ -66,17 +69,7 @@ export function TopicsPage() {
       }
     >
       <Group gap="md">
-        <TextInput
-          aria-label={t("search")}
-          placeholder={t("search")}
-          leftSection={<IconSearch size={ICON_PX} />}
-          value={url.q}
-          maw={360}
-          style={{ flex: "1 1 12rem" }}
-          onChange={(event) => {
-            setUrl({ q: event.currentTarget.value });
-          }}
-        />
+        <SearchField label={t("search")} typed={search} />
         <Switch
           label={t("system")}
           checked={url.system === "yes"}

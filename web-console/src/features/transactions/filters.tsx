@@ -1,6 +1,7 @@
-import { Button, NativeSelect, SimpleGrid, TextInput } from "@mantine/core";
+import { Button, NativeSelect, SimpleGrid } from "@mantine/core";
 import { useTranslation } from "react-i18next";
 import { ANY_TRANSACTION, STATES, type TransactionFilter } from "@/models/transactions";
+import { AddressField } from "@/ui/typing";
 
 /** The filters of transactions. */
 export function Filters({
@@ -12,14 +13,14 @@ export function Filters({
 }) {
   const { t } = useTranslation("transactions");
   const text = (name: "group" | "topic") => (
-    <TextInput
+    <AddressField
       size="xs"
       label={t(name)}
       autoComplete="off"
       maxLength={255}
       value={filter[name]}
-      onChange={(event) => {
-        onChange({ [name]: event.currentTarget.value });
+      onKeep={(kept) => {
+        onChange({ [name]: kept });
       }}
     />
   );

@@ -1,5 +1,5 @@
 // @vitest-environment jsdom
-import { screen, within } from "@testing-library/react";
+import { waitFor, screen, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { afterEach, expect, test, vi } from "vitest";
 import { refused, stubGateway, type FakeAnswer } from "@/testing/gateway";
@@ -73,7 +73,9 @@ test("filters are part of the address and of the request; overdue ones are asked
   await vi.waitFor(() => {
     expect(sent.at(-1)?.query).toEqual({ state: "open", group: "ORDERS_TX", limit: "100" });
   });
-  expect(view.address()).toBe("/?state=overdue&group=ORDERS_TX");
+  await waitFor(() => {
+    expect(view.address()).toBe("/?state=overdue&group=ORDERS_TX");
+  });
   expect((await rowTexts()).map((text) => text?.slice(0, 2))).toEqual(["T2"]);
 });
 

@@ -1,5 +1,4 @@
 import { Drawer, Stack } from "@mantine/core";
-import { useDebouncedValue } from "@mantine/hooks";
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useTranslation } from "react-i18next";
 import { gantryCommand } from "@/models/commands";
@@ -15,17 +14,13 @@ import { transactionQuery, transactionsQuery } from "./queries";
 import { TransactionDetails } from "./transaction-details";
 import { TransactionTable } from "./transaction-table";
 
-const TYPING_MS = 300;
-
 /** Messages that are delivered only after a decision: what is open or overdue, what was decided, and by whom. */
 export function TransactionsPage() {
   const { t } = useTranslation("transactions");
   const now = useNow();
   const [{ transaction, ...filter }, change] = useUrlState({ transaction: "", ...ANY_TRANSACTION });
   const wanted = toQuery(filter);
-  // Typing sends a request when it pauses, not with each letter.
-  const [settled] = useDebouncedValue(JSON.stringify(wanted), TYPING_MS);
-  const query = useInfiniteQuery(transactionsQuery(JSON.parse(settled) as Record<string, string>));
+  const query = useInfiniteQuery(transactionsQuery(wanted));
   const read = query.data?.pages.flatMap((page) => page.items) ?? [];
   const isOverdueOnly = filter.state === "overdue";
   const shown = isOverdueOnly ? read.filter((each) => isOverdue(each, now)) : read;
