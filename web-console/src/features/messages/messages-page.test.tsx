@@ -7,10 +7,8 @@ import { MessagesPage } from "./messages-page";
 
 afterEach(() => vi.unstubAllGlobals());
 
-const QUEUE = "GET /v1/topics/{topic}/queues/{broker}/{queue_id}/messages";
+const SEARCH = "GET /v1/topics/{topic}/messages";
 const OPERATIONS = [
-  "GET /v1/topics/{topic}/queues/{broker}/{queue_id}/offsets",
-  "GET /v1/groups/{group}/offsets",
   "GET /v1/messages/{id}",
   "GET /v1/messages/{id}/trace",
   "GET /v1/stream",
@@ -38,8 +36,8 @@ const message = (id: string, more: object = {}) => ({
   size: 200,
   ...more,
 });
-const read = (messages: object[], next: string, max: string) => ({
-  json: { status: "FOUND", messages, next_offset: next, min_offset: "0", max_offset: max },
+const page = (items: object[], next_cursor: string | null = null, missing: object[] = []) => ({
+  json: { items, next_cursor, scanned: "1", truncated: next_cursor !== null || missing.length > 0, missing },
 });
 const bodies = () =>
   screen
@@ -47,64 +45,45 @@ const bodies = () =>
     .slice(1)
     .map((row) => /body of \d/.exec(row.textContent)?.[0]);
 
-test("messages of a time come from all queues in order, and go on where they ended", async () => {
-  const queue = (broker: string) => ({ broker, queue_id: 0, min_offset: "0", max_offset: "9" });
+test("messages of a time come page by page, and go on where they ended", async () => {
   const sent = stubGateway({
-    "GET /v1/topics/{topic}/queues": { json: { items: [queue("broker-a"), queue("broker-b")], next_cursor: null } },
-    "GET /v1/topics/{topic}/queues/{broker}/{queue_id}/offsets": { json: { offset: "5" } },
-    [QUEUE]: (call) => {
-      if (call.path.includes("broker-b")) return read([message("2")], "6", "6");
-      return call.query.offset === "5" ? read([message("1"), message("3")], "7", "8") : read([message("4")], "8", "8");
-    },
+    [SEARCH]: (call) =>
+      call.query.cursor === undefined ? page([message("1"), message("2"), message("3")], "c1") : page([message("4")]),
   });
-  const at = "/messages?topic=orders&value=2026-01-01T00:00:00.000Z&tags=eu";
+  const times = "value=2026-01-01T00:00:00.000Z&until=2026-01-02T00:00:00.000Z";
+  const at = `/messages?topic=orders&${times}&tags=eu`;
   await renderView(<MessagesPage />, { path: "/messages", at, operations: OPERATIONS });
   expect(await screen.findByText(/3 messages · there may be more/)).toBeTruthy();
   expect(bodies()).toEqual(["body of 1", "body of 2", "body of 3"]);
   fireEvent.click(screen.getByRole("button", { name: "Load more" }));
   expect(await screen.findByText("4 messages")).toBeTruthy();
-  const reads = sent.filter((call) => call.path.endsWith("/messages"));
-  expect(reads.map((call) => [call.path.split("/")[5], call.query.offset, call.query.filter])).toEqual([
-    ["broker-a", "5", "eu"],
-    ["broker-b", "5", "eu"],
-    ["broker-a", "7", "eu"],
-  ]);
+  const query = { from: "2026-01-01T00:00:00.000Z", to: "2026-01-02T00:00:00.000Z", filter: "eu", limit: "100" };
+  expect(sent.map((call) => call.query)).toEqual([query, { ...query, cursor: "c1" }]);
 });
 
 test("queues that can't be read are named, so that a part does not look like all", async () => {
-  const offset = (queue_id: number, committed_offset: string | null) => ({
-    topic: "orders",
-    broker: "broker-a",
-    queue_id,
-    committed_offset,
-    min_offset: "0",
-    max_offset: "9",
-    lag: null,
+  const sent = stubGateway({
+    [SEARCH]: page([message("1")], null, [
+      { broker: "broker-a", queue_id: 1, reason: "group billing has never committed an offset here" },
+      { broker: "broker-a", queue_id: 2, reason: "its broker does not answer" },
+    ]),
   });
-  stubGateway({
-    "GET /v1/groups/{group}/offsets": { json: { items: [offset(0, "4"), offset(1, null), offset(2, "1")] } },
-    [QUEUE]: (call) =>
-      call.path.includes("/2/")
-        ? refused("broker-unavailable", 503, "broker-a does not answer")
-        : read([message("1")], "9", "9"),
-  });
-  const at = "/messages?by=group&topic=orders&value=billing";
+  const at = "/messages?by=group&topic=orders&value=billing&sql=a%20%3E%201";
   await renderView(<MessagesPage />, { path: "/messages", at, operations: OPERATIONS });
   const alert = await screen.findByRole("alert", { name: "2 queues are not in the result" });
   expect(
     within(alert)
       .getAllByRole("listitem")
       .map((item) => item.textContent),
-  ).toEqual(["broker-a / 1: The group has no committed offset there.", "broker-a / 2: broker-a does not answer"]);
+  ).toEqual([
+    "broker-a / 1: group billing has never committed an offset here",
+    "broker-a / 2: its broker does not answer",
+  ]);
+  expect(sent.map((call) => call.query)).toEqual([{ not_consumed_by: "billing", sql: "a > 1", limit: "100" }]);
 });
 
 test("a wrong filter is an error and no empty result", async () => {
-  stubGateway({
-    "GET /v1/groups/{group}/offsets": {
-      json: { items: [{ topic: "orders", broker: "broker-a", queue_id: 0, committed_offset: "0" }] },
-    },
-    [QUEUE]: refused("invalid-argument", 400, "sql: expected a value at 3"),
-  });
+  stubGateway({ [SEARCH]: refused("invalid-argument", 400, "sql: expected a value at 3") });
   const at = "/messages?by=group&topic=orders&value=billing&sql=a%20%3E";
   await renderView(<MessagesPage />, { path: "/messages", at, operations: OPERATIONS });
   expect(await screen.findByText("sql: expected a value at 3")).toBeTruthy();

@@ -4,7 +4,7 @@ import { useCallback, useState } from "react";
 import { useTranslation } from "react-i18next";
 import type { Message } from "@/api/messages";
 import { gantryCommand } from "@/models/commands";
-import { localTime } from "@/models/times";
+import { localTime, toInstant } from "@/models/times";
 import { CopyAs } from "@/ui/copy-as";
 import { useFormat } from "@/ui/format";
 import { Empty, PageFrame, QueryState } from "@/ui/page-frame";
@@ -16,9 +16,9 @@ import { saveMessages } from "./export";
 import { LiveTail } from "./live-tail";
 import { MessageDrawer } from "./message-drawer";
 import { MessageTable } from "./message-table";
-import { searchQuery, type Search } from "./queries";
+import { conditionsOf, searchQuery, type Search } from "./queries";
 
-const START = { by: "time", topic: "", value: "", tags: "", sql: "" };
+const START = { by: "time", topic: "", value: "", until: "", tags: "", sql: "" };
 
 /** Finds messages by time, key, id or what a group has not consumed, and shows them as they arrive. */
 export function MessagesPage() {
@@ -71,12 +71,13 @@ function SearchForm({ search, onSearch }: { search: Search; onSearch: (search: S
   const [draft, setDraft] = useState(() => ({
     ...search,
     value: search.by === "time" ? localTime(search.value) : search.value,
+    until: localTime(search.until),
   }));
   const ways = [
-    { by: "time", isThere: has(["GET /v1/topics/{topic}/queues/{broker}/{queue_id}/offsets"]) },
+    { by: "time", isThere: true },
     { by: "key", isThere: true },
     { by: "id", isThere: has(["GET /v1/messages/{id}"]) },
-    { by: "group", isThere: has(["GET /v1/groups/{group}/offsets"]) },
+    { by: "group", isThere: true },
     { by: "live", isThere: has(["POST /v1/tickets", "GET /v1/stream"]) },
   ].filter((way) => way.isThere);
   const set = (change: Partial<Search>) => {
@@ -89,9 +90,16 @@ function SearchForm({ search, onSearch }: { search: Search; onSearch: (search: S
       style={{ padding: 14 }}
       onSubmit={(event) => {
         event.preventDefault();
-        const value = draft.by === "time" ? new Date(draft.value).toISOString() : draft.value.trim();
+        const value = draft.by === "time" ? toInstant(draft.value) : draft.value.trim();
+        const until = draft.by === "time" ? toInstant(draft.until) : "";
         const filter = isFiltered ? { tags: draft.tags.trim(), sql: draft.sql.trim() } : { tags: "", sql: "" };
-        onSearch({ by: draft.by, topic: draft.topic.trim(), value: draft.by === "live" ? "" : value, ...filter });
+        onSearch({
+          by: draft.by,
+          topic: draft.topic.trim(),
+          value: draft.by === "live" ? "" : value,
+          until,
+          ...filter,
+        });
       }}
     >
       <Group align="flex-end" gap="sm">
@@ -123,6 +131,18 @@ function SearchForm({ search, onSearch }: { search: Search; onSearch: (search: S
             value={draft.value}
             onChange={(event) => {
               set({ value: event.currentTarget.value });
+            }}
+          />
+        )}
+        {draft.by === "time" && (
+          <TextInput
+            label={t("until")}
+            type="datetime-local"
+            step={1}
+            style={{ flex: "2 1 10rem" }}
+            value={draft.until}
+            onChange={(event) => {
+              set({ until: event.currentTarget.value });
             }}
           />
         )}
@@ -159,10 +179,11 @@ function SearchForm({ search, onSearch }: { search: Search; onSearch: (search: S
 function Found({ search, onOpen }: { search: Search; onOpen: (message: Message) => void }) {
   const { t } = useTranslation("messages");
   const format = useFormat();
-  const query = useInfiniteQuery(searchQuery(search, t("noOffset")));
+  const query = useInfiniteQuery(searchQuery(search));
   const pages = query.data?.pages ?? [];
-  const messages = pages.flatMap((page) => page.messages);
-  const gaps = pages.flatMap((page) => page.gaps);
+  const messages = pages.flatMap((page) => page.items);
+  // Each page names the queues that it could not read, so the last one counts.
+  const gaps = pages.at(-1)?.missing ?? [];
   return (
     <QueryState query={query}>
       {() => (
@@ -171,7 +192,7 @@ function Found({ search, onOpen }: { search: Search; onOpen: (message: Message) 
             <Text size="sm" c="dimmed" role="status">
               {t("count", { count: messages.length, shown: format.count(messages.length) })}
               {query.hasNextPage && ` · ${t("moreThere")}`}
-              {pages.some((page) => page.isPart) && ` · ${t("truncated")}`}
+              {search.by === "key" && pages.some((page) => page.truncated) && ` · ${t("truncated")}`}
             </Text>
             <Group gap="xs">
               <CopySearch search={search} />
@@ -191,8 +212,8 @@ function Found({ search, onOpen }: { search: Search; onOpen: (message: Message) 
             <Alert role="alert" color="orange" variant="light" title={t("gaps", { count: gaps.length })}>
               <List size="sm" styles={{ item: { overflowWrap: "anywhere" } }}>
                 {gaps.map((gap) => (
-                  <List.Item key={`${gap.queue} ${gap.reason}`}>
-                    <Name>{gap.queue}</Name>: {gap.reason}
+                  <List.Item key={`${gap.broker} ${gap.queue_id}`}>
+                    <Name>{`${gap.broker} / ${gap.queue_id}`}</Name>: {gap.reason}
                   </List.Item>
                 ))}
               </List>
@@ -210,29 +231,25 @@ function Found({ search, onOpen }: { search: Search; onOpen: (message: Message) 
   );
 }
 
-/** A search by time or group is several requests; only those of one request have a command. */
-function CopySearch({ search: { by, topic, value } }: { search: Search }) {
-  if (by === "key") {
+function CopySearch({ search }: { search: Search }) {
+  const { by, topic, value } = search;
+  if (by === "id") {
     return (
       <CopyAs
-        call={{ method: "GET", path: "/v1/topics/{topic}/messages", values: { topic }, query: { key: value } }}
-        gantry={gantryCommand("message", "find", topic, value)}
+        call={{ method: "GET", path: "/v1/messages/{id}", values: { id: value }, query: { topic } }}
+        gantry={gantryCommand("message", "get", value, "--topic", topic)}
       />
     );
   }
-  if (by === "group") {
-    return (
-      <CopyAs
-        call={{ method: "GET", path: "/v1/groups/{group}/offsets", values: { group: value }, query: { topic } }}
-        gantry={gantryCommand("offset", "read", value, "--topic", topic)}
-      />
-    );
-  }
-  if (by === "time") return <CopyAs call={{ method: "GET", path: "/v1/topics/{topic}/queues", values: { topic } }} />;
+  const { key, ...conditions } = conditionsOf(search);
+  const given = Object.entries({ key, ...conditions }).filter(
+    (entry): entry is [string, string] => entry[1] !== undefined,
+  );
+  const options = given.flatMap(([name, text]) => (name === "key" ? [text] : [`--${name.replaceAll("_", "-")}`, text]));
   return (
     <CopyAs
-      call={{ method: "GET", path: "/v1/messages/{id}", values: { id: value }, query: { topic } }}
-      gantry={gantryCommand("message", "get", value, "--topic", topic)}
+      call={{ method: "GET", path: "/v1/topics/{topic}/messages", values: { topic }, query: Object.fromEntries(given) }}
+      gantry={gantryCommand("message", "find", topic, ...options)}
     />
   );
 }

@@ -1,47 +1,40 @@
 import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
-import {
-  findByKey,
-  getMessage,
-  messageKeys,
-  placesAt,
-  placesOf,
-  readFrom,
-  type Place,
-  type Scan,
-} from "@/api/messages";
+import { findMessages, getMessage, messageKeys, type MessageSearch } from "@/api/messages";
+import type { Schema } from "@/api/types";
 
 /** What to search for; values that do not belong to `by` are ignored. */
 export interface Search {
   by: string;
   topic: string;
   value: string;
+  until: string;
   tags: string;
   sql: string;
 }
 
+/** Returns the conditions of a search that is not by id. */
+export function conditionsOf({ by, value, until, tags, sql }: Search): MessageSearch {
+  if (by === "key") return { key: value };
+  const filter = { filter: tags === "" ? undefined : tags, sql: sql === "" ? undefined : sql };
+  if (by === "group") return { not_consumed_by: value, ...filter };
+  return { from: value, to: until === "" ? undefined : until, ...filter };
+}
+
 /** The messages of a search, page by page. By key and id there is one page. */
-export const searchQuery = (search: Search, noOffset: string) =>
+export const searchQuery = (search: Search) =>
   infiniteQueryOptions({
     queryKey: messageKeys.list({ ...search }),
-    queryFn: async ({ pageParam, signal }): Promise<Scan & { isPart: boolean }> => {
+    queryFn: async ({ pageParam, signal }): Promise<Schema<"FoundMessages">> => {
       const { by, topic, value } = search;
-      if (by === "id") return { ...onePage, messages: [await getMessage(value, topic, signal)] };
-      if (by === "key") {
-        const found = await findByKey(topic, value, signal);
-        return { ...onePage, messages: found.items, isPart: found.truncated };
+      if (by === "id") {
+        return { items: [await getMessage(value, topic, signal)], next_cursor: null, scanned: "1", truncated: false };
       }
-      if (pageParam !== null) return { ...(await readFrom(topic, pageParam, search, signal)), isPart: false };
-      const start =
-        by === "group" ? await placesOf(topic, value, signal, noOffset) : await placesAt(topic, value, signal);
-      const scan = await readFrom(topic, start.places, search, signal);
-      return { ...scan, gaps: [...start.gaps, ...scan.gaps], isPart: false };
+      return findMessages(topic, { ...conditionsOf(search), cursor: pageParam }, signal);
     },
-    initialPageParam: null as Place[] | null,
-    getNextPageParam: (last) => (last.next.length === 0 ? undefined : last.next),
+    initialPageParam: undefined as string | undefined,
+    getNextPageParam: (last) => last.next_cursor,
     staleTime: Infinity,
   });
-
-const onePage = { next: [], gaps: [], isPart: false };
 
 export const messageQuery = (id: string, topic: string) =>
   queryOptions({
