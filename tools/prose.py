@@ -66,12 +66,11 @@ def texts_of_python(source: str) -> Iterator[Text]:
     """Yield comments, docstrings and other texts of a Python file."""
     yield from _comments(source)
     prose: set[int] = set()
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
+    # A walk comes to the statement before it comes to the text in it.
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             prose.add(id(node.value))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield Text(node.lineno, node.value, is_prose=id(node) in prose)
 
 

@@ -36,6 +36,11 @@ class Source:
         """The file's lines."""
         return self.text.splitlines()
 
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes of the tree, a parent before its children. Several rules look at all of them."""
+        return list(ast.walk(self.tree))
+
     @property
     def is_test(self) -> bool:
         """Whether the file is part of the tests."""

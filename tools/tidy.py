@@ -7,6 +7,7 @@ at all files together are in tools/deadcode.py.
 """
 
 import ast
+import gc
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -56,7 +57,7 @@ def sizes(source: Source) -> Iterator[Finding]:
     if len(source.lines) > limit:
         yield Finding(source.path, 1, "module-size", f"{len(source.lines)} lines, at most {limit}: split it by concept")
     limit = TEST_FUNCTION_LINES_MAX if source.is_test else FUNCTION_LINES_MAX
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             if length > limit:
@@ -89,7 +90,7 @@ def runtime_bypasses(source: Source) -> Iterator[Finding]:
     """Report time, files, randomness and tasks that do not come from gantry.runtime."""
     if not source.is_shipped or source.path.startswith(BYPASS_FOLDERS) or source.path.endswith(BYPASS_MODULES):
         return
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Call):
             name = _dotted(node.func)
             if name in BANNED_CALLS:
@@ -104,7 +105,7 @@ def broad_except(source: Source) -> Iterator[Finding]:
     """Report `except Exception` without the mark and reason of a process boundary."""
     if not source.is_shipped:
         return
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if not isinstance(node, ast.ExceptHandler):
             continue
         caught = _dotted(node.type) if node.type is not None else "everything"
@@ -119,7 +120,7 @@ def broad_except(source: Source) -> Iterator[Finding]:
 
 def mocks(source: Source) -> Iterator[Finding]:
     """Report mocks. Tests use verified fakes instead."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         name = (node.module or "") if isinstance(node, ast.ImportFrom) else _imported(node)
         if name.startswith("unittest"):
             yield Finding(source.path, getattr(node, "lineno", 1), "mock", "use the real thing or a verified fake")
@@ -197,6 +198,7 @@ def check_files(paths: Sequence[str]) -> list[Finding]:
 
 def main(arguments: list[str]) -> int:
     """Check the given files, or the whole repository."""
+    gc.disable()  # The trees of all files stay until the end, and collections would look at all their nodes.
     findings = check_files(arguments) if arguments else check_repository()
     for finding in findings:
         print(finding)
