@@ -25,6 +25,7 @@ UNITS = {
     "ms",
     "ms/s",
     "ms CPU",
+    "µs CPU",
     "MiB",
     "KiB",
     "queues",
