@@ -90,7 +90,7 @@ class BacklogRow:
 
     Attributes:
         group_name, topic: Group and topic.
-        section: `age`, `key`, `queue`, `size` or `tag`: the property that the messages are grouped by.
+        section: `age`, `filter`, `key`, `queue`, `size` or `tag`: the property that the messages are grouped by.
         bucket: Name of the bucket.
         lower_bound, upper_bound: Range of the bucket in s or bytes, without its end; None if there is no bound.
         messages: Number of its messages.

@@ -198,7 +198,7 @@ REPORT_BACKLOG_ROWS: Final = Table(
     Column("upper_bound", Double),
     Column("messages", BigInteger),
     Column("bytes", BigInteger),
-    CheckConstraint("section IN ('age', 'tag', 'key', 'size', 'queue')", name="section_known"),
+    CheckConstraint("section IN ('age', 'filter', 'key', 'queue', 'size', 'tag')", name="section_known"),
     Index("ix_report_backlog_rows_run_id", "run_id", "group_name", "topic", "section"),
 )
 

@@ -8,7 +8,8 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from spark.jobs import lag_report, throughput_rollup
+from services.gateway.usecases.reports.rows import SECTIONS
+from spark.jobs import backlog_profile, lag_report, throughput_rollup
 from spark.postgres import Connection, connect, reason
 from spark.results import FencedError, publish
 from spark.runs import Run, Runs, Schedule
@@ -196,6 +197,15 @@ def buckets(connection: Connection) -> list[tuple[str, int]]:
         "SELECT unit, round(extract(epoch FROM clock_timestamp() - bucket_at) / 86400) FROM report_throughput ORDER BY 1, 2"
     )
     return [(unit, int(days)) for unit, days in rows]
+
+
+def test_every_section_of_a_backlog_profile_can_be_stored(runs: Runs, connection: Connection) -> None:
+    run = queue(runs, "backlog_profile")
+    claimed(runs, run)
+    rows = [{"group": "g", "topic": "T", "section": name, "bucket": "b", "messages": 1} for name in SECTIONS]
+    publish(connection, backlog_profile.TABLE, run_id=run.id, attempt=1, rows=rows, page="", files={})
+    stored = connection.execute("SELECT section FROM report_backlog_rows ORDER BY 1").fetchall()
+    assert stored == [(name,) for name in SECTIONS]
 
 
 def test_old_buckets_of_the_throughput_go_a_few_at_a_time(runs: Runs, connection: Connection) -> None:
