@@ -27,6 +27,8 @@ from spark.postgres import Connection, lock_key
 ERROR_CHARACTERS_MAX: Final = 2_000
 QUEUED_MAX: Final = 100
 """The limit for the queued runs that one turn reads."""
+PRUNED_MAX: Final = 100
+"""The limit for the runs that one call of `prune` deletes. Each has a page of up to 2 MB."""
 
 _COLUMNS: Final = (
     "id, job, window_start, window_end, trigger, requested_by, status, attempt, error, created_at, started_at"
@@ -50,6 +52,18 @@ _COVERED: Final = (
     " UNION SELECT (SELECT max(window_end) FROM report_runs WHERE job = %(job)s AND status = 'succeeded'"
     " AND window_start <= covered.until AND window_end > covered.until) FROM covered WHERE covered.until IS NOT NULL"
     ") SELECT max(until) FROM covered"
+)
+
+# The rows and the page of a run are deleted with it. After a long absence there are millions, and the scheduler's
+# statements have a short time limit.
+_PRUNE: Final = (
+    "WITH last AS (SELECT DISTINCT ON (job) id FROM report_runs WHERE status = 'succeeded'"
+    " ORDER BY job, finished_at DESC),"
+    " old AS (SELECT id, finished_at, sum(coalesce(rows, 0)) OVER (ORDER BY finished_at, id) - coalesce(rows, 0) AS before"
+    " FROM report_runs WHERE status IN ('succeeded', 'failed', 'timed_out')"
+    " AND finished_at < clock_timestamp() - %s AND id NOT IN (SELECT id FROM last))"
+    " DELETE FROM report_runs WHERE id IN"
+    " (SELECT id FROM old WHERE before < %s ORDER BY finished_at, id LIMIT %s) RETURNING id, job"
 )
 
 
@@ -265,15 +279,15 @@ class Runs:
         began: datetime | None = row[0]
         return began
 
-    def prune(self, *, older_than: timedelta) -> list[PrunedRun]:
-        """Delete runs that ended long ago, except the last success of each job; return them, as their files remain."""
-        rows = self._connection.execute(
-            "DELETE FROM report_runs WHERE status IN ('succeeded', 'failed', 'timed_out')"
-            " AND finished_at < clock_timestamp() - %s AND id NOT IN"
-            " (SELECT DISTINCT ON (job) id FROM report_runs WHERE status = 'succeeded' ORDER BY job, finished_at DESC)"
-            " RETURNING id, job",
-            (older_than,),
-        ).fetchall()
+    def prune(self, *, older_than: timedelta, rows_max: int) -> list[PrunedRun]:
+        """Delete runs that ended long ago, except the last success of each job; return them, as their files remain.
+
+        Args:
+            older_than: The age at which runs are deleted.
+            rows_max: The limit for the rows of these runs. The next call continues. If a run alone has more, only that
+                run is deleted: readers must not find a part of a report.
+        """
+        rows = self._connection.execute(_PRUNE, (older_than, rows_max, PRUNED_MAX)).fetchall()
         return [PrunedRun(*row) for row in rows]
 
     def prune_throughput(self, *, older_than: Mapping[str, timedelta], limit: int) -> int:

@@ -25,7 +25,7 @@ from spark.scheduler.decide import (
     decide_ahead,
     decide_schedules,
 )
-from spark.scheduler.jobs import JOBS
+from spark.scheduler.jobs import JOBS, ROWS_AT_ONCE
 from spark.scheduler.leadership import Leadership
 from spark.scheduler.settings import SchedulerSettings
 
@@ -247,11 +247,12 @@ class Turns:
         now_ms = self._clock.monotonic_ms()
         if self._pruned_at_ms is not None and now_ms - self._pruned_at_ms < PRUNE_EVERY_MS:
             return []
-        pruned = sum(job.prune(runs, self._settings) for job in JOBS.values())
-        # If rows were removed, there may be more. Then the next turn continues.
-        if not pruned:
+        deleted = sum(job.prune(runs, self._settings) for job in JOBS.values())
+        pruned = runs.prune(older_than=self._settings.keep, rows_max=ROWS_AT_ONCE)
+        # If something was removed, there may be more. Then the next turn continues.
+        if not deleted and not pruned:
             self._pruned_at_ms = now_ms
-        return runs.prune(older_than=self._settings.keep)
+        return pruned
 
     def _claim(self, runs: Runs, own: Mapping[UUID, Run]) -> list[Run]:
         slots = self._settings.runs_max - len(own)

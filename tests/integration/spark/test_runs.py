@@ -255,12 +255,28 @@ def test_old_runs_go_but_never_the_last_report(runs: Runs, connection: Connectio
             " VALUES (%s, 'topic', 'g', 'T', now(), 'OK', '', '{}')",
             (run.id,),
         )
-    pruned = runs.prune(older_than=timedelta(days=30))
+    pruned = runs.prune(older_than=timedelta(days=30), rows_max=1_000)
     assert {(run.id, run.job) for run in pruned} == {(run.id, "lag_report") for run in (ended[0], ended[1], failed)}
     assert connection.execute("SELECT html FROM report_pages").fetchall() == [("2",)]
     for table in ("report_backlog_rows", "report_lag_rows"):
         assert connection.execute(f"SELECT run_id FROM {table}").fetchall() == [(ended[2].id,)]
     assert runs.find(waiting.id) is not None
+
+
+def test_old_runs_go_a_few_rows_at_a_time_and_never_in_part(runs: Runs, connection: Connection) -> None:
+    ended = []
+    for number, rows in enumerate((3, 4, 5, 50, None, 1)):
+        run = queue(runs, end=NOON + timedelta(hours=number))
+        claimed(runs, run)
+        publish(connection, lag_report.TABLE, run_id=run.id, attempt=1, rows=[], page="", files={})
+        connection.execute("UPDATE report_runs SET rows = %s WHERE id = %s", (rows, run.id))
+        age(connection, run, "finished_at", (40 - number) * 86_400)
+        ended.append(run.id)
+
+    def prune() -> list[int]:
+        return sorted(ended.index(one.id) for one in runs.prune(older_than=timedelta(days=30), rows_max=10))
+
+    assert [prune() for _ in range(4)] == [[0, 1, 2], [3], [4], []], "the last success stays"
 
 
 def test_schedules_are_those_of_the_last_scheduler(runs: Runs) -> None:

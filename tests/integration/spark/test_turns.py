@@ -11,7 +11,7 @@ from spark.jobs.worker import job_named
 from spark.postgres import Connection, lock_key
 from spark.results import publish
 from spark.runs import Run, Runs, Schedule
-from spark.scheduler import jobs
+from spark.scheduler import jobs, turns
 from spark.scheduler.decide import EndedRun, RunEnding
 from spark.scheduler.leadership import LOCK, Leadership
 from spark.scheduler.settings import SchedulerSettings
@@ -315,6 +315,18 @@ def test_old_runs_are_removed_once_an_hour(make: Any, runs: Runs, connection: Co
     assert scheduler.turn().pruned == []
     scheduler.clock.advance(3_600_000)
     assert [pruned.id for pruned in scheduler.turn().pruned] == [run.id]
+
+
+def test_many_old_runs_are_removed_turn_by_turn(
+    make: Any, runs: Runs, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "ROWS_AT_ONCE", 10)
+    connection.execute(
+        "INSERT INTO report_runs (job, window_end, trigger, status, attempt, finished_at, rows) SELECT 'lag_report', at,"
+        " 'schedule', 'succeeded', 1, at, 10 FROM generate_series(now() - interval '40 days', now(), interval '8 days') at"
+    )
+    scheduler = make()
+    assert [len(scheduler.turn().pruned) for _ in range(4)] == [1, 1, 0, 0]
 
 
 def test_a_worker_is_made_ready_once_a_little_before_each_time(make: Any, connection: Connection) -> None:
