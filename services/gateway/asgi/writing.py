@@ -29,6 +29,9 @@ _BODY_FIELDS: Final = ("body", "encoding")
 _LIST32: Final = 0xDD
 _FIXMAP_ENTRIES_MAX: Final = 15
 
+View = dict[str, Any] | ShownMessage
+"""A message, whose large body stays bytes."""
+
 
 class AnswerWriter:
     """Encodes answers that hold messages, whose views keep large bodies as bytes (views/messages.py).
@@ -61,8 +64,8 @@ class AnswerWriter:
         """Return the answer to a pull of a group, with `fields` and all messages."""
         if sum([max(message.size, len(message.body)) for message in messages]) <= SLICE_BYTES:
             return value_answer({**fields, "messages": messages}, binary=binary)
-        views = map(msgspec.structs.asdict, messages)
-        parts = await self._run(_write_page(fields, "messages", views, binary=binary, bytes_max=None), key_id)
+        slices = _write_page(fields, "messages", iter(messages), binary=binary, bytes_max=None)
+        parts = await self._run(slices, key_id)
         return _answer(parts, binary=binary)
 
     async def items(
@@ -101,7 +104,7 @@ def _answer(parts: list[bytes], *, binary: bool) -> Answer:
 
 
 def _write_page(
-    fields: dict[str, Any], name: str, views: Iterator[dict[str, Any]], *, binary: bool, bytes_max: int | None
+    fields: dict[str, Any], name: str, views: Iterator[View], *, binary: bool, bytes_max: int | None
 ) -> Slices[list[bytes]]:
     parts: list[bytes] = []
     # Each small part would cost the server more than a copy.
@@ -132,8 +135,12 @@ def _write_page(
     return [b'%b"%b":[' % (start, name.encode()), *parts, b"]}"]
 
 
-def _write_message(view: dict[str, Any], *, binary: bool, bytes_max: int | None = None) -> Slices[list[bytes]]:
+def _write_message(view: View, *, binary: bool, bytes_max: int | None = None) -> Slices[list[bytes]]:
     """Return the parts of one message; if it is larger than `bytes_max`, so many of them that they exceed it."""
+    if isinstance(view, ShownMessage):
+        if binary or not isinstance(view.body, bytes):
+            return [encode_msgpack(view) if binary else encode_json(view)]
+        view = msgspec.structs.asdict(view)
     body = view["body"]
     if binary or not isinstance(body, bytes):
         return [encode_msgpack(view) if binary else encode_json(view)]
