@@ -79,7 +79,7 @@ class BrokerSettings(StoreSettings):
     msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
 
     # Duplicate windows
-    duplicate_window_keys_max: int = 1_000_000  # For each topic: about 56 MiB.
+    duplicate_window_keys_max: int = 1_000_000  # For each topic: about 57 MiB.
     duplicate_window_keys_total_max: int = 4_000_000
 
     # Transactions

@@ -199,7 +199,7 @@ class WindowLoader:
             window.table.remove(digest, known.physical_offset, known.delivery_second)
         place = (head.physical_offset, keyed.queue_id, head.queue_offset, at_ms, keyed.delivery_second)
         window.table.add(digest, *place)
-        window.sweep(at_ms)
+        window.table.sweep(at_ms)
         self._freed.counted(head, keyed)
 
 

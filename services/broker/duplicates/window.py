@@ -28,9 +28,6 @@ from services.broker.settings import LiveSettings
 
 READY_WAIT_S: Final = 2.0
 """Time for which a send waits after a start until the window of its topic is read. Clients wait 3 s by default."""
-ROUND_SHARE: Final = 16
-"""Ended keys are removed once in this part of the window, and each time that this part of the limit is new."""
-_SWEPT_MAX: Final = 4_096
 _HEX_DIGITS: Final = 2 * DIGEST_BYTES
 _SECRET_BITS: Final = 128
 
@@ -47,7 +44,7 @@ class DuplicateWindow:
         replayed: Number of messages that were not stored again.
     """
 
-    __slots__ = ("_clock", "_freed", "_secret", "_swept_count", "_swept_ms", "ready", "replayed", "table", "topic")
+    __slots__ = ("_clock", "_freed", "_secret", "ready", "replayed", "table", "topic")
 
     def __init__(self, topic: str, table: KeyTable, clock: Clock, secret: bytes, *, is_new: bool) -> None:
         self.topic = topic
@@ -58,8 +55,6 @@ class DuplicateWindow:
         self.replayed = 0
         self._clock = clock
         self._secret = secret
-        self._swept_ms = clock.now_ms()
-        self._swept_count = 0
         # Keys that became free before the keys from before the start were known.
         self._freed: list[tuple[bytes, int, int]] = []
 
@@ -77,7 +72,10 @@ class DuplicateWindow:
 
     def find(self, digest: bytes) -> Place | None:
         """Return the place of the first message with this key; None if the message is new."""
-        return self.table.find(digest, self._clock.now_ms()) if self.table.may_have(digest) else None
+        table = self.table
+        if table.heads[hash(digest) & table.mask] < table.first:
+            return None
+        return table.find(digest, self._clock.now_ms())
 
     def free(self, key: str, last_offset: int, delivery_second: int) -> None:
         """Forget a key: its message will never be delivered. The arguments are those of KeyTable.remove."""
@@ -104,18 +102,6 @@ class DuplicateWindow:
                 f"[STARTING]topic {self.topic}: the broker still reads which messages its duplicate window has; the "
                 "message is not stored, send it again",
             ) from None
-
-    def sweep(self, now_ms: int) -> None:
-        """Remove ended keys: as many buckets as the time and the new keys since the last call ask for."""
-        table, count = self.table, self.table.added_count()
-        buckets = table.buckets_count() * ROUND_SHARE
-        due = (
-            buckets * (now_ms - self._swept_ms) // table.window_ms
-            + buckets * (count - self._swept_count) // table.keys_max
-        )
-        if due > 0 or now_ms < self._swept_ms:
-            table.sweep(now_ms, min(due, _SWEPT_MAX))
-            self._swept_ms, self._swept_count = now_ms, count
 
 
 class DuplicateWindows:
@@ -168,13 +154,14 @@ class DuplicateWindows:
         now_ms = self._clock.now_ms()
         settings = self._live_settings.current
         keys_max = settings.duplicate_window_keys_max
-        counts = [window.table.known_count() for window in self._windows.values()]
+        for window in self._windows.values():
+            window.table.sweep(now_ms)
+        counts = [window.table.count for window in self._windows.values()]
         if sum(counts) > settings.duplicate_window_keys_total_max:
             keys_max = min(keys_max, fair_share(counts, settings.duplicate_window_keys_total_max))
         for window in self._windows.values():
             if window.table.keys_max != keys_max:
                 window.table.limit(keys_max)
-            window.sweep(now_ms)
 
     def count_keys(self) -> int:
         """Return the number of keys of all windows."""

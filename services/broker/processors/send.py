@@ -189,7 +189,7 @@ class SendProcessor:
         body = request.body
         if not isinstance(body, bytes) or len(body) > self._live_settings.current.max_message_size:
             raise bad_body(body, self._live_settings.current.max_message_size)
-        is_retried, window, note = target.is_retry and header.reconsume_times, target.window, None
+        is_retried, window, note, second = target.is_retry and header.reconsume_times, target.window, None, 0
         topic, stored_queue_id, flow, digest, known = header.topic, queue_id, target.flow, None, None
         stored, waits_for_flush, special, quick = self._properties.complete(header.properties)
         if window is not None and (special is None or counts(special)):
@@ -203,7 +203,7 @@ class SendProcessor:
             else:
                 topic, stored_queue_id, more, note = place
                 stored, sys_flag = (stored[0] + more, *stored[1:]), sys_flag & ~TRANSACTION_MASK
-                flow = self._gate.flow(topic)
+                flow, second = self._gate.flow(topic), _SECONDS.get(topic, 0)
         if special is not None or is_retried:
             message = NewMessage(
                 topic,
@@ -239,7 +239,7 @@ class SendProcessor:
         if note is not None:
             note(header, queue_id, body, stored, born_host, sys_flag, at, queue_offset)
         if window is not None and digest is not None:
-            window.table.add(digest, at, queue_id, queue_offset, stored_at_ms, _SECONDS.get(topic, 0))
+            window.table.add(digest, at, queue_id, queue_offset, stored_at_ms, second)
         flow.messages += 1
         flow.calls += 1
         flow.size_bytes += end - at
