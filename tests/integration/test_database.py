@@ -1,6 +1,9 @@
 """The metadata store on a real Postgres: schema, repositories, audit in the same transaction, leadership."""
 
 import hashlib
+import os
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -8,7 +11,7 @@ from sqlalchemy import text
 
 from gantry.model.group import parse_tag_expression, sql_subscription
 from gantry.runtime.clock import SystemClock
-from services.gateway.db import migrate
+from services.gateway.db import migrate, revision
 from services.gateway.db.engine import Database
 from services.gateway.db.errors import (
     AlreadyExistsError,
@@ -49,6 +52,22 @@ def test_migrations_go_down_and_up_again(own_postgres: PostgresServer) -> None:
 def test_migrating_twice_changes_nothing(postgres: PostgresServer, capsys: pytest.CaptureFixture[str]) -> None:
     assert migrate.main(["--database", postgres.url]) == 0
     assert migrate.head() in capsys.readouterr().out
+
+
+def test_a_start_with_a_migrated_database_does_not_load_alembic(own_postgres: PostgresServer) -> None:
+    script = (
+        "import os, sys; from services.gateway.db.__main__ import main;"
+        " sys.exit(main([], environment=os.environ) or 10 * ('alembic' in sys.modules))"
+    )
+    command = [sys.executable, "-c", script]
+    variables = {**os.environ, "GANTRY_DATABASE_URL": own_postgres.url}
+    assert subprocess.run(command, env=variables, check=False).returncode == 0
+    migrate.downgrade(own_postgres.url, "-1")
+    assert subprocess.run(command, env=variables, check=False).returncode == 10
+    assert migrate.current(own_postgres.url) == migrate.head() == revision.newest()
+    migrate.downgrade(own_postgres.url, "base")
+    assert subprocess.run(command, env=variables, check=False).returncode == 10
+    assert migrate.current(own_postgres.url) == migrate.head()
 
 
 def test_migrating_without_a_url_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,6 @@ The migrations are in `migrations/` at the root of the repository, and in a whee
 import argparse
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
@@ -17,14 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from services.gateway.db.driver import connect_arguments, driver_url, unavailable
-
-_HERE = Path(__file__).resolve().parent
-
-
-def migrations_dir() -> Path:
-    """Return the folder that holds `env.py` and `versions/`."""
-    packed, in_repository = _HERE / "migrations", _HERE.parents[2] / "migrations"
-    return packed if (packed / "env.py").exists() else in_repository
+from services.gateway.db.revision import migrations_dir
 
 
 def alembic_config(url: str | None = None) -> Config:
