@@ -107,6 +107,8 @@ class PopPolling:
 
     def arrived(self, topic: str, queue_id: int, max_offset: int, units: bytes) -> None:
         """Mark the requests that new messages answer. Dispatch calls this."""
+        if not self.count:
+            return
         for members in self._topics.get(topic, {}).values():
             self._mark(members, queue_id, units)
         for origin, group in self._retry_topics.get(topic, ()):

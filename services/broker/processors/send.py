@@ -23,14 +23,14 @@ from gantry.remoting.replies import SendReplies
 from services.broker.assembly import Broker
 from services.broker.duplicates.keyed import counts, delivery_second
 from services.broker.duplicates.keytable import HALF_SECOND, Place
-from services.broker.durabilitywaiters import DurabilityWaiters, Outcome
+from services.broker.durabilitywaiters import DurabilityWaiters
 from services.broker.identity import BrokerIdentity
 from services.broker.newmessage import NewMessage, SendHook, TopicNeededError
+from services.broker.processors.heldreplies import HeldReplies, HeldReply
 from services.broker.processors.sendgate import SendChecks, Target
 from services.broker.processors.sendonce import BatchPlan, Replays, note_special, replaces
 from services.broker.processors.sendparts import (
     BORN_HOST,
-    OUTCOME_CODES,
     bad_body,
     batch_items,
     put_refusal,
@@ -38,11 +38,11 @@ from services.broker.processors.sendparts import (
     send_properties,
     stored_ids,
 )
-from services.broker.processors.sendproperties import SendProperties
+from services.broker.processors.sendproperties import Completed, SendProperties
 from services.broker.processors.unsupported import TRANSACTION_OR_INNER_BATCH, refuse_sys_flag
 from services.broker.refusal import RefusalError
 from services.broker.settings import LiveSettings
-from services.broker.stats import BrokerStats
+from services.broker.stats import BrokerStats, Flow
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import PutStatus
 
@@ -64,11 +64,7 @@ _ONE_WAY = 2
 _SECONDS: Final = {TRANS_HALF_TOPIC: HALF_SECOND}
 # Members of enums by names of this module: Python 3.11 calls a function for each access to a member by its class.
 _OK = PutStatus.OK
-_DURABLE = Outcome.DURABLE
-_NOT_WRITTEN = Outcome.NOT_WRITTEN
-# The content of a reply: stored message id (a batch has all ids, separated by commas), queue id, queue offset, unique
-# key. A plain tuple, because the broker makes one for every message.
-_Stored = tuple[str, int, int, str]
+_Make = Callable[[], Awaitable[None]]
 _Append = Callable[[Channel, RemotingCommand, SendMessageHeader, Target], Reply]
 
 
@@ -104,8 +100,9 @@ class SendProcessor:
         self._id_prefix = pack_host(identity.store_host).hex().upper()
         self._refusal_ext = {"MSG_REGION": identity.region_id, "TRACE_ON": "true" if identity.trace_on else "false"}
         self._hooks = hooks
-        self._replies = SendReplies(region_id=identity.region_id, trace_on=identity.trace_on)
-        self._replays = Replays(waiters, store, self._replies, id_prefix=self._id_prefix, broker_name=identity.name)
+        replies = SendReplies(region_id=identity.region_id, trace_on=identity.trace_on)
+        self._reply = HeldReplies(replies).complete
+        self._replays = Replays(waiters, store, replies, id_prefix=self._id_prefix, broker_name=identity.name)
         self._creating_bytes = 0
         self.send = partial(self._guard, self._append)
         self.send_batch = partial(self._guard, self._append_batch)
@@ -140,12 +137,7 @@ class SendProcessor:
             return self._refused(request, error)
 
     async def _create_first(
-        self,
-        channel: Channel,
-        request: RemotingCommand,
-        header: SendMessageHeader,
-        append: _Append,
-        make: Callable[[], Awaitable[None]],
+        self, channel: Channel, request: RemotingCommand, header: SendMessageHeader, append: _Append, make: _Make
     ) -> Reply:
         """Create a topic with `make`, then continue as with known topics. Only such sends need a task."""
         size = len(request.body or b"")
@@ -189,9 +181,57 @@ class SendProcessor:
         body = request.body
         if not isinstance(body, bytes) or len(body) > self._live_settings.current.max_message_size:
             raise bad_body(body, self._live_settings.current.max_message_size)
+        completed = self._properties.complete(header.properties)
+        stored, waits_for_flush, special, quick = completed
+        if target.is_unusual or special is not None or quick is not None:
+            return self._append_unusual(channel, request, header, target, queue_id=queue_id, completed=completed)
+        properties, tag, keys, unique_key = stored
+        status, at, queue_offset, _, end, reason = self._store.put(
+            header.topic,
+            queue_id,
+            body,
+            properties,
+            born_at_ms=header.born_timestamp,
+            born_host=channel.attributes[BORN_HOST],
+            tag=tag,
+            keys=keys,
+            unique_key=unique_key,
+            flag=header.flag,
+            sys_flag=sys_flag | target.sys_flag,
+            reconsume_times=header.reconsume_times or 0,
+        )
+        if status is not _OK:
+            raise self._put_failed(status, reason, header.topic)
+        flow = target.flow
+        flow.messages += 1
+        flow.calls += 1
+        flow.size_bytes += end - at
+        if request.flag & _ONE_WAY:
+            self._waiters.appended()
+            return None
+        request.drop_content()
+        reply = (channel, request, "%s%016X" % (self._id_prefix, at), queue_id, queue_offset, unique_key, None)  # noqa: UP031
+        self._waiters.wait_with(end, self._reply, reply, waits_for_flush)
+        return None
+
+    def _append_unusual(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        header: SendMessageHeader,
+        target: Target,
+        *,
+        queue_id: int,
+        completed: Completed,
+    ) -> Reply:
+        """Append a message whose topic has a duplicate window, or that goes to a retry topic or has a special property.
+
+        `_append` has checked it.
+        """
+        sys_flag, body = header.sys_flag, request.body_bytes
         is_retried, window, note, second = target.is_retry and header.reconsume_times, target.window, None, 0
         topic, stored_queue_id, flow, digest, known = header.topic, queue_id, target.flow, None, None
-        stored, waits_for_flush, special, quick = self._properties.complete(header.properties)
+        stored, waits_for_flush, special, quick = completed
         if window is not None and (special is None or counts(special)):
             digest = window.digest(stored[3])
             if (known := window.find(digest)) is not None and not replaces(special, known):
@@ -240,15 +280,8 @@ class SendProcessor:
             note(header, queue_id, body, stored, born_host, sys_flag, at, queue_offset)
         if window is not None and digest is not None:
             window.table.add(digest, at, queue_id, queue_offset, stored_at_ms, second)
-        flow.messages += 1
-        flow.calls += 1
-        flow.size_bytes += end - at
-        if request.flag & _ONE_WAY:
-            self._waiters.appended()
-            return None
-        reply = ("%s%016X" % (self._id_prefix, at), queue_id, queue_offset, unique_key)  # noqa: UP031
-        request.drop_content()
-        self._waiters.wait(end, self._reply, channel, request, reply, waits_for_flush=waits_for_flush)
+        reply = (channel, request, f"{self._id_prefix}{at:016X}", queue_id, queue_offset, unique_key, None)
+        self._hold(reply, flow, at, end, waits_for_flush=waits_for_flush)
         return None
 
     def _append_special(
@@ -278,25 +311,23 @@ class SendProcessor:
             note_special(target.window, digest, result, queue_id, second)
         # A message that was diverted counts for its topic when the feature delivers it there.
         flow = target.flow if message.topic == topic else self._gate.flow(message.topic)
+        at, offset = result.physical_offset, result.queue_offset
+        stored_id = f"{self._id_prefix}{at:016X}"
+        reply = (channel, request, stored_id, queue_id, offset, unique_key, message.recall_handle)
+        self._hold(reply, flow, at, result.next_offset, waits_for_flush=waits_for_flush)
+        return None
+
+    def _hold(self, reply: HeldReply, flow: Flow, start: int, end: int, *, waits_for_flush: bool) -> None:
+        """Count a message that was appended from `start` to `end`, and let its reply wait. `_append` does it inline."""
         flow.messages += 1
         flow.calls += 1
-        flow.size_bytes += result.next_offset - result.physical_offset
+        flow.size_bytes += end - start
+        request = reply[1]
         if request.is_one_way:
             self._waiters.appended()
-            return None
-        message_id = f"{self._id_prefix}{result.physical_offset:016X}"
-        reply = (message_id, queue_id, result.queue_offset, unique_key)
+            return
         request.drop_content()
-        self._waiters.wait(
-            result.next_offset,
-            self._reply,
-            channel,
-            request,
-            reply,
-            message.recall_handle,
-            waits_for_flush=waits_for_flush,
-        )
-        return None
+        self._waiters.wait_with(end, self._reply, reply, waits_for_flush)
 
     def _append_batch(
         self, channel: Channel, request: RemotingCommand, header: SendMessageHeader, target: Target
@@ -341,38 +372,10 @@ class SendProcessor:
             self._waiters.appended()
             return None
         message_ids = stored_ids(self._id_prefix, result.physical_offsets)
-        reply = (message_ids, queue_id, result.queue_offset, unique_key)
         request.drop_content()
-        self._waiters.wait(result.next_offset, self._reply, channel, request, reply, waits_for_flush=waits_for_flush)
+        reply = (channel, request, message_ids, queue_id, result.queue_offset, unique_key, None)
+        self._waiters.wait_with(result.next_offset, self._reply, reply, waits_for_flush)
         return None
-
-    def _reply(
-        self,
-        outcome: Outcome,
-        channel: Channel,
-        request: RemotingCommand,
-        reply: _Stored,
-        recall_handle: str | None = None,
-    ) -> None:
-        """Reply to a send whose message is as durable as it will be.
-
-        By now the request has lost its content, because the CommitLog has the message. Otherwise a flush that takes a
-        second would keep the bodies of that second in memory.
-        """
-        if outcome is _NOT_WRITTEN:
-            remark = "the message could not be written; whether it is stored is unknown"
-            channel.reply(request, RemotingCommand.response_to(request, ResponseCode.SYSTEM_ERROR, remark=remark))
-            return
-        message_id, queue_id, queue_offset, unique_key = reply
-        code = 0 if outcome is _DURABLE else OUTCOME_CODES[outcome]
-        if recall_handle is not None:
-            command = self._replies.command(
-                request, message_id, queue_id, queue_offset, unique_key, code=code, recall_handle=recall_handle
-            )
-            channel.reply(request, command)
-            return
-        frame = self._replies.frame(request, message_id, queue_id, queue_offset, unique_key, code=code)
-        channel.reply_frame(request, frame)
 
     def _put_failed(self, status: PutStatus, reason: str, topic: str) -> RefusalError:
         self._stats.put_failed += 1

@@ -23,19 +23,22 @@ from services.broker.refusal import FAQ, RefusalError, drained_remark
 from services.broker.registry.groups import GroupTable
 from services.broker.registry.persistence import NotSavedError
 from services.broker.registry.topics import TOPICS_MAX, TopicTable, auto_created
-from services.broker.settings import LiveSettings
+from services.broker.settings import BrokerSettings, LiveSettings
 from services.broker.stats import BrokerStats, Flow
 
 _UNIT_FLAG = 0x1
 _UNIT_SUB_FLAG = 0x2
-# A plain number: each operation of IntFlag calls functions, and every send makes one.
-_WRITE = int(Perm.WRITE)
 
 
 class Target:
-    """A topic that may be sent to, with the data about it that each message needs."""
+    """A topic that may be sent to, with the data about it that each message needs.
 
-    __slots__ = ("config", "flow", "is_retry", "queue_ids_max", "sys_flag", "window", "write_queue_nums")
+    Attributes:
+        is_unusual: Whether messages without a special property may need more than an append: the topic has a duplicate
+            window, or it is a retry topic.
+    """
+
+    __slots__ = ("config", "flow", "is_retry", "is_unusual", "queue_ids_max", "sys_flag", "window", "write_queue_nums")
 
     def __init__(self, config: TopicConfig, flow: Flow, window: DuplicateWindow | None = None) -> None:
         self.config = config
@@ -45,6 +48,7 @@ class Target:
         self.sys_flag = sysflag.MULTI_TAGS if config.topic_filter_type == MULTI_TAG else 0
         self.window = window
         self.is_retry = names.is_retry_topic(config.topic_name)
+        self.is_unusual = self.is_retry or window is not None
 
 
 class SendChecks:
@@ -73,6 +77,8 @@ class SendChecks:
         self._create_topic = create_topic
         self._windows = windows
         self._targets: dict[str, Target] = {}
+        # The settings that were found to allow sends at any time.
+        self._open_settings: BrokerSettings | None = None
         self._unsaved: set[str] = set()
 
     def topic_changed(self, topic: str) -> None:
@@ -85,11 +91,8 @@ class SendChecks:
         Raises:
             RefusalError: The send is not allowed.
         """
-        settings = self._live_settings.current
-        if settings.start_accept_send_request_time_stamp > 0:
-            self._refuse_early()
-        if not settings.broker_permission & _WRITE:
-            raise RefusalError(ResponseCode.NO_PERMISSION, drained_remark(self._identity.address))
+        if self._live_settings.current is not self._open_settings:
+            self._check_settings()
         target = self._targets.get(header.topic)
         if target is None:
             target = self._look_up(header.topic)
@@ -167,13 +170,18 @@ class SendChecks:
         """Return the statistics of the messages that are stored under a topic."""
         return self._stats.find_put_flow(topic) or self._stats.put_flow(topic, self._clock.now_ms())
 
-    def _refuse_early(self) -> None:
-        starts_at_ms = self._live_settings.current.start_accept_send_request_time_stamp
-        if self._clock.now_ms() < starts_at_ms:
+    def _check_settings(self) -> None:
+        """Refuse sends if the broker takes none yet, or is drained. Settings that allow them are checked once."""
+        settings = self._live_settings.current
+        starts_at_ms = settings.start_accept_send_request_time_stamp
+        if starts_at_ms > 0 and self._clock.now_ms() < starts_at_ms:
             raise RefusalError(
                 ResponseCode.SYSTEM_ERROR,
                 f"broker unable to service, until startAcceptSendRequestTimeStamp={starts_at_ms}",
             )
+        if not settings.broker_permission & Perm.WRITE:
+            raise RefusalError(ResponseCode.NO_PERMISSION, drained_remark(self._identity.address))
+        self._open_settings = settings
 
     def _check_retry(self, header: SendMessageHeader) -> None:
         """Refuse a message for the retry topic of an unknown group."""
