@@ -8,6 +8,7 @@ import { QueryClientProvider } from "@tanstack/react-query";
 import { RouterProvider } from "@tanstack/react-router";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
+import { operationsQuery } from "./api/operations";
 import { sessionQuery } from "./api/session";
 import { startTranslation } from "./i18n";
 import { router } from "./routes";
@@ -19,8 +20,9 @@ import { theme } from "./ui/theme";
 const root = document.getElementById("root");
 if (root === null) throw new Error("index.html has no element #root");
 const client = makeQueryClient();
-// The session and the code of the page load beside the texts, not after them.
+// The session, the contract and the code of the page load beside the texts, not one after the other.
 void client.prefetchQuery(sessionQuery);
+void client.prefetchQuery(operationsQuery);
 void router.load();
 
 void startTranslation().then(() => {
