@@ -3,7 +3,9 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -141,29 +143,42 @@ public class RocketmqPeer {
         }
     }
 
-    // The answer to each of these sends may be lost: the client sends the message again by itself.
+    // The answer to each of these sends may be lost. A send that waits for its answer is repeated by the client. If the
+    // connection ends while another thread opens a new one, the client does not notice it for the requests of the old one, so
+    // each request has a time-out of its own. An asynchronous send has none, so its callback sends the message again.
     private static void repeat(String namesrv, String topic) throws Exception {
         TransactionMQProducer producer = new TransactionMQProducer("PID_repeat");
         producer.setNamesrvAddr(namesrv);
-        producer.setSendMsgTimeout(20000);
+        producer.setSendMsgTimeout(40000);
+        producer.setSendMsgMaxTimeoutPerRequest(4000);
+        producer.setRetryTimesWhenSendFailed(5);
         producer.setTransactionListener(new TransactionListener() {
             public LocalTransactionState executeLocalTransaction(Message m, Object o) { return LocalTransactionState.COMMIT_MESSAGE; }
             public LocalTransactionState checkLocalTransaction(MessageExt m) { return LocalTransactionState.UNKNOW; }
         });
         producer.start();
         sent("sync", producer.send(new Message(topic, "sync".getBytes())));
-        CountDownLatch latch = new CountDownLatch(1);
-        producer.send(new Message(topic, "async".getBytes()), new SendCallback() {
-            public void onSuccess(SendResult r) { sent("async", r); latch.countDown(); }
-            public void onException(Throwable e) { failed("async", e); latch.countDown(); }
-        });
-        latch.await(30, TimeUnit.SECONDS);
+        sendUntilAnswered(producer, new Message(topic, "async".getBytes()));
         List<Message> batch = new ArrayList<>();
         for (int i = 0; i < 3; i++) batch.add(new Message(topic, ("batch-" + i).getBytes()));
         sent("batch", producer.send(batch));
         sent("transaction", producer.sendMessageInTransaction(new Message(topic, "transaction".getBytes()), null));
         Thread.sleep(500); // The commit is one-way.
         producer.shutdown();
+    }
+
+    private static void sendUntilAnswered(DefaultMQProducer producer, Message message) throws Exception {
+        for (int i = 0; i < 5; i++) {
+            CompletableFuture<SendResult> result = new CompletableFuture<>();
+            producer.send(message, new SendCallback() {
+                public void onSuccess(SendResult r) { result.complete(r); }
+                public void onException(Throwable e) { result.completeExceptionally(e); }
+            }, 4000);
+            try {
+                sent("async", result.get(30, TimeUnit.SECONDS));
+                return;
+            } catch (ExecutionException e) { failed("async", e.getCause()); }
+        }
     }
 
     // Sends until the standard input ends: two threads that wait for each answer, and one that does not.
