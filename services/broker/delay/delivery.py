@@ -137,7 +137,8 @@ class DelayedDelivery:
 
     async def run(self) -> None:
         """Deliver everything that is due, in slices. Return when nothing more is due."""
-        busy = self._levels_of_now()
+        # Most levels are empty most of the time, and this runs many times a second.
+        busy = [level for level in self._levels_of_now() if level.in_flight or level.position < self._end(level)]
         while busy:
             busy = [level for level in busy if await self._deliver(level)]
 
