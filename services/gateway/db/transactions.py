@@ -226,11 +226,11 @@ class TransactionRepository:
         query = select(_ROW.group_name).where(_ROW.origin == HTTP, unfinished).distinct().limit(limit)
         return set(await self._session.scalars(query))
 
-    async def now(self) -> datetime:
-        """Return the time of Postgres."""
-        found: datetime | None = await self._session.scalar(select(func.now()))
-        assert found is not None, "Postgres knows the time"
-        return found
+    async def find_open(self) -> tuple[datetime, bool]:
+        """Return the time of Postgres, and whether a transaction is open."""
+        is_open = select(_ROW.id).where(_ROW.state == OPEN).exists()
+        now, has_open = (await self._session.execute(select(func.now(), is_open))).one()
+        return now, has_open
 
     async def see(self, broker: str, halves: Sequence[SeenHalf]) -> None:
         """Write what a broker lists. A transaction without a row is that of a remoting client."""

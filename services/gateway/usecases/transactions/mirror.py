@@ -78,20 +78,23 @@ class TransactionMirror:
     async def round(self) -> None:
         """Mirror each broker once. Raises ProblemError (503)."""
         async with self._metadata.transaction() as session:
-            began_at = await TransactionRepository(session).now()
+            began_at, has_open = await TransactionRepository(session).find_open()
         complete = True
         sets = await self._brokers.sets()
         for broker in sets:
             try:
-                complete = await self._mirror(broker, began_at) and complete
+                complete = await self._mirror(broker, began_at, has_open=has_open) and complete
             except (ProblemError, ClientError) as error:
                 log.info("the transactions of a broker are not mirrored", broker=broker, reason=str(error))
                 complete = False
-        if sets and complete and not await self._brokers.missing():
+        if has_open and sets and complete and not await self._brokers.missing():
             await self._drop_lost(began_at)
 
-    async def _mirror(self, broker: str, began_at: datetime) -> bool:
-        """Mirror a broker; return whether all of its open transactions were seen. Raises ProblemError, ClientError."""
+    async def _mirror(self, broker: str, began_at: datetime, *, has_open: bool) -> bool:
+        """Mirror a broker; return whether all of its open transactions were seen. Raises ProblemError, ClientError.
+
+        `has_open` says whether a transaction was open at the begin. If not, none can have ended since.
+        """
         offset = 0
         for _ in range(PAGES_MAX):
             try:
@@ -109,6 +112,8 @@ class TransactionMirror:
             offset = page.next_offset
         else:
             return False
+        if not has_open:
+            return True
         async with self._metadata.transaction() as session:
             ended = await TransactionRepository(session).unseen(broker, before=began_at, limit=ENDED_MAX)
         for row in ended:
