@@ -176,6 +176,7 @@ class RequestCode(enum.IntEnum):
     GANTRY_CLEAN = 900032
     GANTRY_STATISTICS = 900033
     GANTRY_SHRINK_TOPIC = 900034
+    GANTRY_TAKEN_MESSAGES = 900040
 
 
 class ResponseCode(enum.IntEnum):

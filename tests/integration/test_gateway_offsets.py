@@ -3,17 +3,20 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from gantry.client import LocalOffsets, PushConsumer
 from gantry.client.consumer.rebalance import GroupMember
 from gantry.client.engine import ClientEngine
 from gantry.client.settings import ClientSettings
 from gantry.http import AsyncGantryClient, StreamClient
-from gantry.model.group import parse_tag_expression
+from gantry.model.group import MessageModel, parse_tag_expression
+from gantry.model.message import MessageQueue, StoredMessage
 from gantry.runtime.clock import SystemClock
 from gantry.runtime.rng import Rng
 from tests.support.stack import Stack
@@ -133,6 +136,77 @@ async def test_members_that_differ_are_named_over_http(http: httpx.Client, engin
     assert (await ask())["consistent"] is True
     for member in members[:-1]:
         await member.close()
+
+
+async def differs(http: httpx.Client, stack: Stack, group: str) -> tuple[Any, bool]:
+    """Return the only difference of a group's members, or None, and whether the metrics of its broker name the group."""
+    found = (await asyncio.to_thread(http.get, f"/v1/groups/{group}/consistency")).raise_for_status().json()
+    assert found["consistent"] is not bool(found["differences"])
+    # The metrics port is 7 above the port of the broker.
+    host, _, port = stack.facts["brokers"][0]["address"].rpartition(":")
+    async with httpx.AsyncClient(trust_env=False) as client:
+        metrics = (await client.get(f"http://{host}:{int(port) + 7}/metrics")).raise_for_status().text
+    lines = [line for line in metrics.splitlines() if line.startswith("gantry_broker_group_differs_since_seconds{")]
+    (difference,) = found["differences"] or [None]
+    return difference, any(f'consumer_group="{group}"' in line for line in lines)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            if condition():
+                return
+            await asyncio.sleep(0.02)
+
+
+class Member:
+    """A member with a listener that notes what it gets."""
+
+    def __init__(self, engine: ClientEngine, group: str, name: str, **options: Any) -> None:
+        self.seen: list[str] = []
+        self.consumer = PushConsumer(engine, group, [TOPIC], self._listen, client_id=f"10.0.0.1@{name}", **options)
+
+    async def _listen(self, message: StoredMessage) -> None:
+        self.seen.append(message.body.decode())
+
+    @property
+    def queues(self) -> set[MessageQueue]:
+        return {queue for queue in self.consumer.held if queue.topic == TOPIC}
+
+
+async def test_members_with_different_models_are_named_and_those_that_agree_lose_nothing(
+    http: httpx.Client, stack: Stack, engine: ClientEngine, tmp_path: Path
+) -> None:
+    group = made(http, "MIXED")
+    offsets, model = LocalOffsets(str(tmp_path)), MessageModel.BROADCASTING
+    one, two = Member(engine, group, "one"), Member(engine, group, "two")
+    other = Member(engine, group, "all", message_model=model, local_offsets=offsets)
+
+    async def send(kind: str) -> list[str]:
+        bodies = [f"{kind}{number}" for number in range(40)]
+        for body in bodies:
+            answer = await asyncio.to_thread(http.post, f"/v1/topics/{TOPIC}/messages", json={"body": body})
+            assert answer.status_code == 201
+        return sorted(bodies)
+
+    async with one.consumer, two.consumer:
+        await until(lambda: bool(one.queues and two.queues and not one.queues & two.queues))
+        queues = one.queues | two.queues
+        assert await differs(http, stack, group) == (None, False)
+        async with other.consumer:
+            difference, is_named = await differs(http, stack, group)
+            assert (difference["kind"], difference["topic"], is_named) == ("models", None, True)
+            assert {side["value"]: set(side["clients"]) for side in difference["sides"]} == {
+                "CLUSTERING": {"10.0.0.1@one", "10.0.0.1@two"},
+                "BROADCASTING": {"10.0.0.1@all"},
+            }
+            wanted = await send("mixed")
+            await until(lambda: len(one.seen) + len(two.seen) >= 40 and len(other.seen) >= 40)
+            # The member in broadcasting mode gets no share, so each queue has a consumer and each message comes once.
+            await asyncio.sleep(2)
+            assert (sorted(one.seen + two.seen), sorted(other.seen)) == (wanted, wanted)
+            assert one.queues | two.queues == queues
+        assert await differs(http, stack, group) == (None, False)
 
 
 def test_no_offset_changes_if_a_broker_can_not_list_connections(http: httpx.Client, stack: Stack) -> None:

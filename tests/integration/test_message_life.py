@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any
 
 import httpx
@@ -28,6 +29,7 @@ from gantry.runtime.rng import Rng
 from tests.support.stack import Stack
 
 WAIT_S = 30.0
+RECEIPT_S = 60
 ENVIRONMENT = {
     "GANTRY_BROKER_TRACE_TOPIC_ENABLE": "true",
     "GANTRY_BROKER_MESSAGE_DELAY_LEVEL": "1s 1s 1s 1s 1s",
@@ -200,8 +202,17 @@ def test_a_message_of_a_group_that_pulls_with_receipts_is_retried_dies_and_is_re
     sent = send(http, "POPPED")
     life = Life(http, sent["message_id"], "POPPED")
 
+    def assert_in_flight() -> None:
+        (group,) = life.read()["groups"]
+        assert (group["state"], group["group"]) == ("in_flight", "popping")
+        until = datetime.fromisoformat(group["why"].rpartition("invisible until ")[2])
+        seconds = (until - datetime.fromisoformat(group["since"])).total_seconds()
+        assert seconds == pytest.approx(RECEIPT_S, abs=1)
+
     def fail() -> None:
-        nack = {"receipts": [pull(http, "popping", "POPPED")], "delay": "0s"}
+        receipt = pull(http, "popping", "POPPED")
+        assert_in_flight()
+        nack = {"receipts": [receipt], "delay": "0s"}
         assert http.post("/v1/groups/popping/messages:nack", json=nack).status_code == 200
 
     fail()
@@ -215,6 +226,7 @@ def test_a_message_of_a_group_that_pulls_with_receipts_is_retried_dies_and_is_re
     life.until(lambda life: life.kinds == ["stored", "retry_due", "dead", "redriven", "retry_due"])
     assert life.states == {"popping": "retrying"}
     ack = {"receipts": [pull(http, "popping", "POPPED")]}
+    assert_in_flight()
     assert http.post("/v1/groups/popping/messages:ack", json=ack).json()["results"][0]["outcome"] == "acked"
     life.until(lambda life: life.states == {"popping": "consumed"})
 

@@ -22,7 +22,7 @@ from gantry.model.group import SUB_ALL, SubscriptionData, parse_tag_expression
 from gantry.model.message import MessageQueue
 from gantry.model.names import check_group
 from gantry.model.popreceipt import ORDER_REVIVE_QUEUE, PopPart, PopReceipt, encode_pop_receipt
-from gantry.remoting.bodies.pop import BatchAckResponse
+from gantry.remoting.bodies.pop import BatchAckResponse, TakenMessage, TakenMessages, TakenPlace, TakenQuery
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.headers.pop import (
@@ -352,6 +352,28 @@ class PopConsumer:
         response = await self._engine.call(address, RequestCode.NOTIFICATION, header, timeout_ms=timeout_ms)
         answer = read_header(NotificationResponseHeader, response, address)
         return None if answer.polling_full and not answer.has_msg else answer.has_msg
+
+    async def taken(
+        self, topic: str, broker_name: str, places: Sequence[tuple[int, int]]
+    ) -> Mapping[tuple[int, int], TakenMessage]:
+        """Return which messages of a topic the group has taken and has not acknowledged.
+
+        Only Gantry's broker knows this; the error of another one has the code REQUEST_CODE_NOT_SUPPORTED.
+
+        Args:
+            topic: The topic that stores the messages, which may be a pop retry topic.
+            broker_name: The broker set.
+            places: Queue ids and queue offsets of the messages, at most TAKEN_PLACES_MAX.
+
+        Returns:
+            The taken ones by queue id and queue offset.
+        """
+        wanted = [TakenPlace(queue_id=queue_id, offset=offset) for queue_id, offset in places]
+        body = TakenQuery(consumer_group=self.group, topic=topic, places=wanted).encode()
+        address = await self._address(topic, broker_name)
+        response = await self._engine.call(address, RequestCode.GANTRY_TAKEN_MESSAGES, body=body)
+        messages = read_body(TakenMessages.decode, response, address).messages
+        return {(one.queue_id, one.offset): one for one in messages}
 
     async def _address(self, topic: str, broker_name: str) -> str:
         return await self._engine.queue_address(MessageQueue(topic, broker_name, 0))

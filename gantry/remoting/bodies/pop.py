@@ -12,6 +12,8 @@ from gantry.remoting.wireheader import Int32
 
 OFFSETS_SPAN_MAX: Final = 65_536
 """The maximum distance between the start of a check point and a message of it. The filter of a pop skips messages."""
+TAKEN_PLACES_MAX: Final = 256
+"""Limit of messages in one request 900040."""
 _MASK_BYTES_MAX: Final = OFFSETS_SPAN_MAX // 8
 _MASK_CHARS_MAX: Final = (_MASK_BYTES_MAX + 2) // 3 * 4
 
@@ -135,3 +137,40 @@ class MessageRequestModes(JsonBody, kw_only=True):
     """402: all modes that were set, by topic and group; also the file messageRequestMode.json."""
 
     message_request_mode_map: dict[str, dict[str, MessageRequestMode]] = msgspec.field(default_factory=dict)
+
+
+class TakenPlace(JsonBody, kw_only=True):
+    """A message: its queue and its offset in it."""
+
+    offset: Annotated[int, msgspec.Meta(ge=0)]
+    queue_id: Int32
+
+
+class TakenQuery(JsonBody, kw_only=True):
+    """900040, Gantry's own: ask which of these messages a group has taken with receipts and has not acknowledged."""
+
+    consumer_group: str
+    places: Annotated[list[TakenPlace], msgspec.Meta(max_length=TAKEN_PLACES_MAX)]
+    topic: str
+
+
+class TakenMessage(JsonBody, kw_only=True):
+    """A message that is taken.
+
+    Attributes:
+        offset: Its offset in the queue.
+        queue_id: Its queue.
+        taken_at: Time at which it was taken, or at which its invisible time was changed last (wall ms).
+        visible_at: Time until which it is invisible (wall ms). The broker gives it out again soon after that.
+    """
+
+    offset: int
+    queue_id: int
+    taken_at: int
+    visible_at: int
+
+
+class TakenMessages(JsonBody, kw_only=True):
+    """The response to 900040: the messages that are taken, by queue and offset."""
+
+    messages: list[TakenMessage]

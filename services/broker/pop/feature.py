@@ -26,6 +26,7 @@ from services.broker.pop.positions import Positions
 from services.broker.pop.processor import PopProcessor
 from services.broker.pop.revive import REVIVE_INTERVAL_MS, Reviver, ReviveTimers
 from services.broker.pop.revivelog import ReviveLog
+from services.broker.pop.taken import TakenProcessor
 from services.broker.pop.taking import Taking
 from services.broker.processors.table import PlainHandler, replying_to_refusals
 from services.broker.retry.topics import RetryTopics
@@ -82,6 +83,7 @@ class PopFeature:
             clock=broker.clock,
         )
         self._acks = self._build_acks()
+        self._taken = TakenProcessor(self.points, self.orders, core.turns)
         self._reviver = Reviver(
             points=self.points,
             revive_log=self._log,
@@ -102,7 +104,14 @@ class PopFeature:
     def handlers(self) -> Mapping[int, Handler]:
         """Return the handler of each request code."""
         attempts: Mapping[int, PlainHandler] = {RequestCode.POP_MESSAGE: self._attempts.pop}
-        return replying_to_refusals({**self._pops.plain_handlers(), **self._acks.plain_handlers(), **attempts})
+        return replying_to_refusals(
+            {
+                **self._pops.plain_handlers(),
+                **self._acks.plain_handlers(),
+                **self._taken.plain_handlers(),
+                **attempts,
+            }
+        )
 
     def _build_pops(self) -> PopProcessor:
         broker, core = self._broker, self._broker.core

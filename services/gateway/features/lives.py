@@ -17,7 +17,7 @@ from services.gateway.views.lives import life_view
 def life_feature(core: Core) -> Feature:
     """Return the routes of lives."""
     lookup = Lookup(core.engine, core.brokers, core.reader, core.metrics, topics=core.known_topics)
-    groups = GroupReader(core.brokers, lookup, core.reader, core.consumers, core.metadata)
+    groups = GroupReader(core.brokers, lookup, core.reader, core.consumers, core.metadata, engine=core.engine)
     return Feature(life_routes(Lives(core.engine, core.brokers, lookup, groups)))
 
 

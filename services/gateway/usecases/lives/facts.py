@@ -29,6 +29,13 @@ class ClientTrace(NamedTuple):
     client: str
 
 
+class Taken(NamedTuple):
+    """When a record was taken with a receipt, and until when it is invisible to the group (wall ms)."""
+
+    at_ms: int
+    visible_at_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
     """The facts about one group.
@@ -45,6 +52,7 @@ class GroupFacts:
         filter: The group's filter; None if it is not known.
         is_broadcasting: Whether each instance consumes all messages and keeps its own offsets.
         moved_at_ms: Time at which offsets of the topic were last set by hand (wall ms); None if that is not known.
+        taken: Records that the group has taken with receipts and not acknowledged, by queue and queue offset.
     """
 
     group: str
@@ -57,6 +65,7 @@ class GroupFacts:
     filter: str | None = None
     is_broadcasting: bool = False
     moved_at_ms: int | None = None
+    taken: Mapping[tuple[MessageQueue, int], Taken] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

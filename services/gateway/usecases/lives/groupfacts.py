@@ -3,12 +3,16 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+from gantry.client.consumer.pop import PopConsumer
+from gantry.client.engine import ClientEngine
+from gantry.client.errors import BrokerError, ClientError
 from gantry.model.errors import InvalidExpressionError
 from gantry.model.group import TAG_EXPRESSION, MessageModel, SubscriptionData, parse_tag_expression
 from gantry.model.message import MessageQueue
 from gantry.model.names import dlq_topic, pop_retry_topic, retry_topic
 from gantry.model.propertyname import PropertyName
 from gantry.remoting.bodies.queuestates import QueueState
+from gantry.remoting.codes import ResponseCode
 from services.gateway.db.redrives import RedriveRepository
 from services.gateway.db.repositories import AuditRepository
 from services.gateway.db.subscriptions import SubscriptionRepository
@@ -16,7 +20,7 @@ from services.gateway.errors import ProblemError
 from services.gateway.usecases.cluster.brokers import Brokers
 from services.gateway.usecases.consuming.consumers import Consumers
 from services.gateway.usecases.lives.events import topic_of
-from services.gateway.usecases.lives.facts import Copy, Facts, GroupFacts
+from services.gateway.usecases.lives.facts import Copy, Facts, GroupFacts, Taken
 from services.gateway.usecases.lives.missing import Missing
 from services.gateway.usecases.metadata import Metadata, is_metadata_unavailable
 from services.gateway.usecases.reading.lookup import Lookup
@@ -31,8 +35,16 @@ class GroupReader:
     """Reads facts about groups."""
 
     def __init__(
-        self, brokers: Brokers, lookup: Lookup, reader: QueueReader, consumers: Consumers, metadata: Metadata
+        self,
+        brokers: Brokers,
+        lookup: Lookup,
+        reader: QueueReader,
+        consumers: Consumers,
+        metadata: Metadata,
+        *,
+        engine: ClientEngine,
     ) -> None:
+        self._engine = engine
         self._brokers = brokers
         self._lookup = lookup
         self._reader = reader
@@ -54,6 +66,7 @@ class GroupReader:
             **await self._states(group, facts.stored, missing),
             **await self._states(group, retries, missing),
         }
+        taken = await self._taken(group, [*facts.stored, *retries], missing)
         sets = await self._brokers.sets()
         asked = await self._consumers.connections(group, [name for name in sets if name not in missing.silent])
         missing.failures(asked.failures)
@@ -74,6 +87,7 @@ class GroupReader:
             filter=None if subscription is None else subscription.sub_string,
             is_broadcasting=any(one.message_model is MessageModel.BROADCASTING for one in connected),
             moved_at_ms=moved_at_ms,
+            taken=taken,
         )
 
     async def _states(self, group: str, copies: Sequence[Copy], missing: Missing) -> dict[MessageQueue, QueueState]:
@@ -88,6 +102,32 @@ class GroupReader:
                 for broker, states in asked.answers.items()
                 for state in states
             }
+        return found
+
+    async def _taken(
+        self, group: str, copies: Sequence[Copy], missing: Missing
+    ) -> dict[tuple[MessageQueue, int], Taken]:
+        """Return which records the group has taken with receipts and not acknowledged."""
+        consumer = PopConsumer(self._engine, group)
+        places: dict[tuple[str, str], list[tuple[int, int]]] = {}
+        for copy in copies:
+            if copy.broker not in missing.silent:
+                place = (copy.record.queue_id, copy.record.queue_offset)
+                places.setdefault((copy.record.topic, copy.broker), []).append(place)
+        found: dict[tuple[MessageQueue, int], Taken] = {}
+        for (topic, broker), wanted in places.items():
+            try:
+                messages = await consumer.taken(topic, broker, wanted)
+            except BrokerError as error:
+                # Brokers of RocketMQ don't know the request: a message that such a group has taken is told as consumed.
+                if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    missing.add(f"broker {broker} does not tell what group {group} has taken: {error}")
+                continue
+            except ClientError as error:
+                missing.failures({broker: f"broker {broker} does not answer: {error}"})
+                continue
+            for (queue_id, offset), one in messages.items():
+                found[MessageQueue(topic, broker, queue_id), offset] = Taken(one.taken_at, one.visible_at)
         return found
 
     async def _recorded(

@@ -72,6 +72,11 @@ def _delivery_state(facts: Facts, group: GroupFacts, copies: Sequence[Copy], *, 
     for copy in copies:
         record, queue = copy.record, copy.queue
         place = f"offset {record.queue_offset} of queue {queue.queue_id} on {queue.broker_name}"
+        taken = group.taken.get((queue, record.queue_offset))
+        if taken is not None:
+            until = format_time(taken.visible_at_ms)
+            why = f"taken with a receipt and not acknowledged; invisible until {until}"
+            return told(State.IN_FLIGHT, taken.at_ms, why)
         state = group.queues.get(queue)
         if state is None:
             return told(

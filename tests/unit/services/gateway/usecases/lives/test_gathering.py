@@ -7,6 +7,7 @@ import pytest
 from gantry.model.names import TRACE_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from gantry.model.record import encode_message
 from gantry.remoting.bodies import ConsumerConnection, GroupList
+from gantry.remoting.bodies.pop import TakenMessage, TakenMessages, TakenQuery
 from gantry.remoting.bodies.queuestates import QueueState, QueueStates
 from gantry.remoting.codes import RequestCode, ResponseCode
 from services.gateway.errors import ProblemError
@@ -88,7 +89,9 @@ def two(cluster, transport) -> Brokers:
 def lives(engine, brokers, reader, metrics, topics, clock) -> Lives:
     lookup = Lookup(engine, brokers, reader, metrics, topics=topics)
     metadata = Metadata(None)
-    groups = GroupReader(brokers, lookup, reader, Consumers(engine, brokers, metadata, clock=clock), metadata)
+    groups = GroupReader(
+        brokers, lookup, reader, Consumers(engine, brokers, metadata, clock=clock), metadata, engine=engine
+    )
     return Lives(engine, brokers, lookup, groups)
 
 
@@ -105,6 +108,35 @@ async def test_copies_and_groups_are_found(lives, two):
     assert {one.group: one.state for one in life.groups} == {"dying": "dead", "done": "consumed"}
     assert any("Postgres is unavailable" in text for text in life.missing)
     assert any(f"no trace data in {TRACE_TOPIC}" in text for text in life.missing)
+
+
+async def test_what_is_taken_with_receipts_is_asked_of_the_brokers_that_have_records(lives, two, transport):
+    asked = []
+
+    def taken(request):
+        query = TakenQuery.decode(request.body_bytes)
+        asked.append((query.consumer_group, query.topic, [(place.queue_id, place.offset) for place in query.places]))
+        one = TakenMessage(queue_id=0, offset=7, taken_at=2_000, visible_at=62_000)
+        return ok(request, body=TakenMessages(messages=[one]).encode())
+
+    transport.at("a:10911", {RequestCode.GANTRY_TAKEN_MESSAGES: taken})
+    two.put("a", copy())
+    two.groups = ["g"]
+    life = await life_of(lives)
+    assert asked == [("g", "T", [(0, 7)])]
+    assert [(one.state, one.since_ms) for one in life.groups] == [("in_flight", 2_000)]
+    transport.at("a:10911", {RequestCode.GANTRY_TAKEN_MESSAGES: refuse(ResponseCode.SYSTEM_BUSY)})
+    life = await life_of(lives)
+    assert [one.state for one in life.groups] == ["consumed"]
+    assert any("broker a does not tell what group g has taken" in text for text in life.missing)
+
+
+async def test_a_broker_of_rocketmq_does_not_know_what_is_taken(lives, two):
+    two.put("a", copy())
+    two.groups = ["g"]
+    life = await life_of(lives)
+    assert [one.state for one in life.groups] == ["consumed"]
+    assert not any("taken" in text for text in life.missing)
 
 
 async def test_copies_of_another_topic_with_the_same_id_are_left_out(lives, two):

@@ -11,7 +11,7 @@ from gantry.model.names import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_CHECK_MAX_TIME
 from gantry.model.tracedata import EndTransaction, Pub, Recall, SubAfter, SubBefore
 from gantry.remoting.bodies.queuestates import QueueState
 from services.gateway.usecases.lives.events import topic_of
-from services.gateway.usecases.lives.facts import ClientTrace, Copy, Facts, GroupFacts, Life
+from services.gateway.usecases.lives.facts import ClientTrace, Copy, Facts, GroupFacts, Life, Taken
 from services.gateway.usecases.lives.life import EVENTS_MAX, tell
 
 HOST = Address("10.0.0.1", 10911)
@@ -62,6 +62,24 @@ def test_a_sent_message_is_pending_until_the_offset_passes_it():
     assert "has committed offset 7" in life.groups[0].why
     life = tell(facts(stored=[copy()], groups=[group(8)]))
     assert (state(life), life.groups[0].since_ms) == ("consumed", None)
+
+
+def test_a_message_that_is_taken_with_a_receipt_is_in_flight_although_the_offset_has_passed_it():
+    taken = {(QUEUE, 7): Taken(2_000, 62_000)}
+    for committed in (7, 8):
+        (found,) = tell(facts(stored=[copy()], groups=[group(committed, taken=taken)])).groups
+        assert (found.state, found.since_ms) == ("in_flight", 2_000)
+        assert found.why.endswith("not acknowledged; invisible until 1970-01-01T00:01:02.000Z")
+    (found,) = tell(facts(stored=[copy(offset=6)], groups=[group(8, taken=taken)])).groups
+    assert found.state == "consumed"
+    popped = "%RETRY%g_T"
+    retry = copy(popped, 5_000, 3, tries=1)
+    queues = {QUEUE: QueueState(queue_id=0, committed_offset=8, max_offset=20),
+              MessageQueue(popped, "a", 0): QueueState(queue_id=0, committed_offset=4, max_offset=5)}  # fmt: skip
+    again = {(MessageQueue(popped, "a", 0), 3): Taken(6_000, 66_000)}
+    for known, expected in (({}, "consumed"), (again, "in_flight")):
+        life = tell(facts(stored=[copy()], groups=[group(retries=[retry], queues=queues, taken=known)]))
+        assert state(life) == expected
 
 
 @pytest.mark.parametrize(
