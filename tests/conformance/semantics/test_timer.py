@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -510,6 +511,24 @@ async def test_a_congested_second_takes_no_more_messages() -> None:
         assert "under flow control" in str(reply.remark)
         assert f"; {codes.count(0)} wait for this second" in str(reply.remark)
         assert 6 <= codes.count(0) <= 10
+
+
+async def test_many_messages_of_one_second_are_paced_and_none_is_lost() -> None:
+    count = 3_000
+    async with BrokerUnit(broker_fast_failure_enable=False) as unit:
+        await unit.make_topic("T")
+        properties = {"TIMER_DELIVER_MS": str(unit.clock.now_ms() // 1000 * 1000 + 20_000)}
+        sends = [unit.send(body=b"%d" % number, properties=properties) for number in range(count)]
+        assert {answer.code for answer in await asyncio.gather(*sends)} == {ResponseCode.SUCCESS}
+        await asyncio.sleep((int(properties["TIMER_DELIVER_MS"]) - unit.clock.now_ms()) / 1000 - 0.5)
+        assert unit.store.max_offset("T", 0) == 0
+        # In virtual time a slice takes none, and the pause after it 1 ms: other work runs between any two slices.
+        seen = [0]
+        while seen[-1] < count and len(seen) < 10_000:
+            await asyncio.sleep(0.001)
+            seen.append(unit.store.max_offset("T", 0))
+        assert 0 < max(after - before for before, after in pairwise(seen)) <= count // 20
+        assert await bodies(unit) == [b"%d" % number for number in range(count)]
 
 
 async def test_waiting_messages_are_listed_by_time_in_pages_and_recalled_ones_are_not() -> None:
