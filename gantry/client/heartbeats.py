@@ -13,6 +13,7 @@ Concurrency: the event loop's thread.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from gantry.client.errors import InvalidArgumentError, NoAnswerError, NotStartedError
@@ -143,7 +144,7 @@ class Heartbeats:
             group.subscriptions.pop(topic, None)
         if group.subscriptions:
             self._forget_reached(client_id)
-            return self._tasks.spawn(self.send_now(client_id))
+            return self._tasks.spawn(self._send_rest(client_id))
         del client.groups[group_name]
         return self._unregister(
             client_id, client, UnregisterClientHeader(client_id=client_id, consumer_group=group_name)
@@ -154,6 +155,10 @@ class Heartbeats:
         missing = {address: [client_id] for address in self._addresses_for(client_id)}
         if not await self._send_all(missing, again=True):
             self._wake.set()
+
+    async def _send_rest(self, client_id: str) -> None:
+        with suppress(NotStartedError):  # The connections end with the engine, and then brokers forget the client.
+            await self.send_now(client_id)
 
     def connection_lost(self, address: str) -> None:
         """Record that a connection broke, so that its broker has forgotten the client ids."""

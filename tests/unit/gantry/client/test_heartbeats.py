@@ -232,3 +232,17 @@ async def test_brokers_are_told_of_a_group_whose_subscriptions_are_removed_at_th
     for address in ("a:10911", "b:10911"):
         (request,) = transport.sent(UNREGISTER, address)
         assert request.ext_fields["consumerGroup"] == "g"
+
+
+async def test_leaving_after_the_engine_has_stopped_is_no_error(engine, cluster, transport):
+    cluster.topic("T", "a")
+    await engine.route("T")
+    other = ConsumerData("g", subscriptions=(parse_tag_expression("U", "*", 1),))
+    for one in (consumer(), other):
+        await engine.heartbeats.put_consumer("me@1", one)
+    await engine.stop()
+    before = len(transport.requests)
+    await engine.heartbeats.remove_consumer("me@1", "g", ["T"])
+    await engine.heartbeats.remove_consumer("me@1", "g", ["U"])
+    await asyncio.sleep(1)
+    assert len(transport.requests) == before
