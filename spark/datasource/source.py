@@ -28,6 +28,7 @@ from spark.datasource.options import (
     SURVEY,
     OptionError,
     Options,
+    PositionKind,
     read_options,
 )
 from spark.datasource.pushdown import NarrowedReader, PushedReader
@@ -84,6 +85,10 @@ class GantryDataSource(DataSource):
             raise OptionError("kind", options.kind, "can't be read as a stream; only messages can")
         if options.path is not None:
             raise OptionError("path", options.path, "can't be read as a stream; only brokers can")
+        if options.end is not None and options.end.where is not PositionKind.TIME:
+            # A stream has no end, but it can leave out messages that were stored later.
+            end = options.end.value if options.end.where is PositionKind.OFFSET else options.end.where.value
+            raise OptionError("to", str(end), "can't be used with readStream; a time can")
         return MessageStreamReader(options, schema)
 
     def _read_options(self) -> Options:

@@ -8,7 +8,8 @@ Format (docs/formats/spark.md), version 2. The keys are sorted, because Spark co
 without `first` has nothing to read in that batch. So the end of a batch alone says what the batch reads, even if the
 batch before ended in a queue that is gone by now. `last` is the message before `next`: the CommitLog offset of its
 record, and its store time in ms. No other message of this broker ever has both. So `last` distinguishes a queue from
-one that was made again under its name. `gone` is true if the queue left its topic.
+one that was made again under its name. `gone` is true if the queue left its topic. `from` is the queue offset that option `from`
+gives, in a queue that has not reached it: messages before it are not read.
 
 Version 1 had only the next queue offset.
 """
@@ -52,6 +53,12 @@ class StreamPosition:
     first: int | None = None
     last: MessageIdentity | None = None
     is_gone: bool = False
+    wanted_from: int | None = None
+
+    @property
+    def begin(self) -> int:
+        """The queue offset of the next message to read."""
+        return self.next if self.wanted_from is None else max(self.next, self.wanted_from)
 
 
 StreamOffsets = dict[MessageQueue, StreamPosition]
@@ -113,15 +120,21 @@ def _encode_position(at: StreamPosition) -> dict[str, Any]:
         position["last"] = [at.last.physical_offset, at.last.stored_at_ms]
     if at.is_gone:
         position["gone"] = True
+    if at.wanted_from is not None:
+        position["from"] = at.wanted_from
     return position
 
 
 def _decode_position(position: Mapping[str, Any]) -> StreamPosition:
     try:
-        first, last = position.get("first"), position.get("last")
+        first, last, wanted_from = position.get("first"), position.get("last"), position.get("from")
         identity = None if last is None else MessageIdentity(int(last[0]), None if last[1] is None else int(last[1]))
         return StreamPosition(
-            int(position["next"]), None if first is None else int(first), identity, position.get("gone") is True
+            int(position["next"]),
+            first=None if first is None else int(first),
+            last=identity,
+            is_gone=position.get("gone") is True,
+            wanted_from=None if wanted_from is None else int(wanted_from),
         )
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"checkpoint: {position!r} is no position in a queue") from error

@@ -175,8 +175,8 @@ def _kept(
             held = evidence.hidden[queue]
             ends[queue] = replace(at, is_gone=True)
             seen = f"a queue that can't be read any more and holds [{held.first}, {held.end})"
-            if held.end != at.next:
-                losses.append(Loss(queue, at.next, seen, held.end if held.end > at.next else None, SHRUNK))
+            if held.end > at.begin or held.end < at.next:
+                losses.append(Loss(queue, at.begin, seen, held.end if held.end > at.begin else None, SHRUNK))
     return ends, losses
 
 
@@ -197,6 +197,7 @@ def _begin(
             seen += f", with {restart.found} before that offset instead of {at.last}"
         begin = min(max(restart.next, held.first), held.end)
         return begin, Loss(queue, position, seen, None, restart.reason, begin)
-    if position < held.first:
-        return held.first, Loss(queue, position, f"offset {held.first} as the first", held.first, REMOVED, held.first)
-    return position, None
+    begin = position if at is None else at.begin
+    if begin < held.first:
+        return held.first, Loss(queue, begin, f"offset {held.first} as the first", held.first, REMOVED, held.first)
+    return begin, None

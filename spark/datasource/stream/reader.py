@@ -38,7 +38,7 @@ from spark.datasource.brokers import live
 from spark.datasource.brokers.topicqueues import TopicBroker, TopicQueues, find_queues
 from spark.datasource.dataloss import report_losses
 from spark.datasource.kinds.messages import read_regions, row_filter, starts_of
-from spark.datasource.options import Options
+from spark.datasource.options import Options, PositionKind
 from spark.datasource.partitions import RegionsPartition, plan_regions
 from spark.datasource.pushdown import Pushed
 from spark.datasource.stream.offsets import (
@@ -139,7 +139,14 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         answers = await ask_messages(
             engine, [(queue, at - 1) for queue, at in starts.items() if found.ends[queue].first < at]
         )
-        return {queue: StreamPosition(at, last=answers.identity(queue, at - 1)) for queue, at in starts.items()}
+        given = self._options.start
+        first = given.value if given is not None and given.where is PositionKind.OFFSET else 0
+        return {
+            queue: StreamPosition(
+                at, last=answers.identity(queue, at - 1), wanted_from=first if first > found.ends[queue].end else None
+            )
+            for queue, at in starts.items()
+        }
 
     async def _next(self, engine: ClientEngine, starts: StreamOffsets, rows_max: int | None) -> StreamOffsets:
         """Survey the queues until there is something to read, SURVEYS_MAX times at most. Spark asks again at once."""

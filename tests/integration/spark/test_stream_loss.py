@@ -183,6 +183,20 @@ def test_messages_that_were_removed_unread_are_told_as_a_range(cluster: LiveClus
     assert stream(cluster, start=1_000).run() == []
 
 
+def test_a_queue_that_is_shorter_than_from_is_read_from_there_on(cluster: LiveCluster) -> None:
+    make(cluster, 2)
+    put(cluster, *range(4))
+    put(cluster, 100, queue_id=1)
+    query = stream(cluster, start=3)
+    assert numbers(query.run()) == [3]
+    put(cluster, 101, queue_id=1)
+    assert query.run() == []
+    put(cluster, *range(102, 106), queue_id=1)
+    assert numbers(query.run()) == [103, 104, 105]
+    put(cluster, 106, queue_id=1)
+    assert numbers(query.run()) == [106]
+
+
 @pytest.mark.parametrize("later", [2, 6])
 def test_an_older_copy_of_a_store_is_told_and_what_came_later_is_counted_once(cluster: LiveCluster, later: int) -> None:
     broker, query = cluster.brokers["broker-a"], stream(cluster)

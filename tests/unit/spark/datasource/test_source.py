@@ -56,6 +56,10 @@ def test_unsupported_streaming_options_are_refused_by_name():
         source("offsets").streamReader(BY_KIND["offsets"])
     with pytest.raises(OptionError, match="path: 'store' can't be read as a stream"):
         source("messages", path="store").streamReader(BY_KIND["messages"])
+    for end in ("5", "latest", "earliest"):
+        with pytest.raises(OptionError, match=f"to: '{end}' can't be used with readStream; a time can"):
+            source("messages", to=end).streamReader(BY_KIND["messages"])
+    assert source("messages", to="2026-11-21T09:30:00Z").streamReader(BY_KIND["messages"])
     with pytest.raises(OptionError, match="maxMessagesPerTrigger: 5 can only be used with readStream"):
         source("messages", maxMessagesPerTrigger="5").reader(BY_KIND["messages"])
 

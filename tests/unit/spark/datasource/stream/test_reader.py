@@ -86,6 +86,7 @@ def test_an_offset_has_the_same_text_after_the_checkpoint() -> None:
         OTHER: StreamPosition(7, 3, MessageIdentity(621, 1_700_000_000_000)),
         MessageQueue("T", "broker-a", 10): StreamPosition(1, last=MessageIdentity(0)),
         B: StreamPosition(2, is_gone=True),
+        C: StreamPosition(2, wanted_from=9),
         MessageQueue("A", "broker-a", 0): StreamPosition(2**53 + 1),
     }
     text = json.dumps(encode_offset(offsets))
@@ -314,3 +315,31 @@ def test_a_batch_is_split_into_the_same_tasks_every_time() -> None:
     again = reader.partitions(json.loads(json.dumps(start)), json.loads(json.dumps(end)))
     assert [task.regions for task in again] == [task.regions for task in planned]  # type: ignore[attr-defined]
     assert reader.partitions(end, end) == []
+
+
+@pytest.mark.parametrize(
+    ("held", "read", "lost"),
+    [
+        ((0, 2), {}, []),
+        ((0, 9), {}, []),
+        ((0, 12), {A: (9, 12)}, []),
+        ((5, 12), {A: (9, 12)}, []),
+        ((11, 12), {A: (11, 12)}, [(9, 11)]),
+    ],
+)
+def test_messages_before_from_are_neither_read_nor_missed(
+    held: tuple[int, int], read: dict[MessageQueue, tuple[int, int]], lost: list[tuple[int, int]]
+) -> None:
+    starts = {A: StreamPosition(2, last=MessageIdentity(100, 5), wanted_from=9)}
+    plan = plan_batch(starts, found({A: held}), Evidence(), None, rows_max=None)
+    assert read_by(plan) == read
+    assert [(loss.expected, loss.end) for loss in plan.losses] == lost
+    assert plan.ends[A].begin == max(9, held[1]), "reading continues there"
+
+
+def test_a_queue_that_left_its_topic_before_from_has_lost_nothing() -> None:
+    starts = {A: StreamPosition(2, wanted_from=9)}
+    now = found({})
+    for end, lost in ((9, []), (11, [(9, 11)])):
+        plan = plan_batch(starts, now, Evidence(hidden={A: QueueBounds(0, end)}), None, rows_max=None)
+        assert [(loss.expected, loss.end) for loss in plan.losses] == lost
