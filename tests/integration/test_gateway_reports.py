@@ -362,7 +362,9 @@ async def test_invalid_limits_are_refused(http, limit):
 
 
 @pytest.mark.parametrize("unit", ["minute", "hour", "day"])
-@pytest.mark.parametrize("zone", ["Mars/Olympus", "../etc/passwd", "", "europe/nowhere"])
+@pytest.mark.parametrize(
+    "zone", ["Mars/Olympus", "../etc/passwd", "", "europe/nowhere", "localtime", "posix/Europe/Berlin", "right/UTC"]
+)
 async def test_unknown_time_zones_are_refused_whatever_the_unit(http, unit, zone):
     answer = await http.get(THROUGHPUT, params={"unit": unit, "time_zone": zone})
     assert (answer.status_code, answer.json()["field"]) == (400, "time_zone"), answer.text
@@ -477,3 +479,14 @@ async def test_days_are_those_of_a_time_zone(http, database, zone, unit, at, day
         (end - 1, float(end - 1), 60.0 * own) for end, own in zip(accumulate(days.values()), days.values(), strict=True)
     ]
     assert (last["unit"], last["time_zone"], last["from"]) == ("day", zone, items[0]["bucket_at"])
+
+
+async def test_days_of_utc_are_the_same_if_the_zone_is_named(http, database):
+    # Hours are kept for a shorter time than days.
+    await put_buckets(database, bucket("day", NOON.replace(hour=0), messages=7), bucket("hour", NOON, messages=3))
+    query = {"unit": "day", "from": "2026-11-20T12:00:00Z", "to": "2026-11-22T00:00:00Z"}
+    unnamed, named = [
+        (await http.get(THROUGHPUT, params={**query, **zone})).json() for zone in ({}, {"time_zone": "UTC"})
+    ]
+    assert named == unnamed
+    assert [item["messages"] for item in named["items"]] == [7]

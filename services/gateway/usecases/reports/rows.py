@@ -46,7 +46,10 @@ _FLOW_LISTING: Final = "throughput"
 # Names of groups, topics and brokers contain no slash.
 _LAG_PLACE: Final = re.compile(r"([^/]+)/([^/]+)/(?:topic|queue/([^/]*)/(-1|[0-9]{1,10}))", re.ASCII)
 _QUEUE_ID_MAX: Final = 2**31 - 1
+_UTC: Final = "UTC"
 _ZONE_CHARACTERS_MAX: Final = 64
+_NO_ZONES: Final = ("localtime", "posixrules", "Factory", "posix/", "right/")
+"""Files beside the time zones of a machine, by how their names begin. Postgres does not know them."""
 _HOUR_S: Final = 3_600
 _DAY: Final = timedelta(days=1)
 _ZONE_DAYS_MAX: Final = 3_660
@@ -165,14 +168,15 @@ class ReportRows:
         """
         after = None if cursor is None else _read_flow_place(cursor)
         start, end = read_period(start_ms, end_ms, now_ms=self._clock.now_ms(), span=SPANS[unit])
-        known_zone = None if zone is None else _zone(zone)
+        # Days of UTC are stored, and kept longer than the smaller buckets.
+        known_zone = None if zone is None or zone == _UTC else _zone(zone)
         # Only days depend on the time zone.
         wanted = Buckets(unit, start, end) if known_zone is None or unit != "day" else _days_of(known_zone, start, end)
         async with self._metadata.transaction() as session:
             rows = await ReportRowRepository(session).throughput(
                 wanted, group=group, topic=topic, after=after, limit=min(limit + 1, LIST_LIMIT_MAX)
             )
-        return Throughput(unit, wanted.start, wanted.end, zone or "UTC", _page(rows, limit, _flow_cursor))
+        return Throughput(unit, wanted.start, wanted.end, zone or _UTC, _page(rows, limit, _flow_cursor))
 
 
 async def _require_success(repository: ReportRepository, job: str, run_id: uuid.UUID | None) -> Run:
@@ -191,7 +195,8 @@ def _page(rows: Sequence[T], limit: int, cursor_of: Callable[[T], str]) -> Page[
 
 def _zone(name: str) -> ZoneInfo:
     try:
-        zone = ZoneInfo(name) if 0 < len(name) <= _ZONE_CHARACTERS_MAX else None
+        is_name = 0 < len(name) <= _ZONE_CHARACTERS_MAX and not name.startswith(_NO_ZONES)
+        zone = ZoneInfo(name) if is_name else None
     except (ZoneInfoNotFoundError, ValueError, OSError):
         zone = None
     if zone is None:
