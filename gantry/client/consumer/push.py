@@ -313,7 +313,7 @@ class PushConsumer:
                 await self._give_up([held for held in going if held not in lost])
         except asyncio.CancelledError:
             # The member gives up the assigned queues, too, because this change was not accepted.
-            going += [held for one in assigned if (held := self._held.queues.get(one.queue)) is not None]
+            going += [found for one in assigned if (found := self._held.queues.get(one.queue)) is not None]
             raise
         finally:
             for held in going:

@@ -6,13 +6,18 @@ takes three times as long as with the driver alone.
 
 import re
 from pathlib import Path
+from typing import Any
 
 import psycopg
 
 _HERE = Path(__file__).resolve().parent
 _MIGRATION = re.compile(r"(\d{4})_\w+\.py")
 """File names of migrations begin with their revision."""
-_LIMITS = {"connect_timeout": 3, "options": "-c statement_timeout=5000", "application_name": "gantry-migrate"}
+_LIMITS: dict[str, Any] = {
+    "connect_timeout": 3,
+    "options": "-c statement_timeout=5000",
+    "application_name": "gantry-migrate",
+}
 
 
 def migrations_dir() -> Path:
