@@ -37,7 +37,7 @@ from services.broker.store.settings import FlushDiskType
 from tests.fault.brokers import BROKER, broker
 from tests.fault.load import client, read_all
 from tests.support.brokerprocess import BrokerProcess, NamesrvProcess
-from tests.support.brokerunit import BrokerUnit, send_header
+from tests.support.brokerunit import WITH_SMALL_WHEEL, BrokerUnit, send_header
 from tests.support.memfilesystem import MemFileSystem
 from tests.support.virtualtime import VirtualClock, VirtualTimeLoop
 
@@ -47,7 +47,11 @@ CUTS_MAX = 8
 MESSAGES = 40
 KILLS = 3
 SENDERS = 4
-SYNC: dict[str, Any] = {"flush_disk_type": FlushDiskType.SYNC_FLUSH}
+SETTINGS: dict[str, Any] = {
+    "flush_disk_type": FlushDiskType.SYNC_FLUSH,
+    "features": WITH_SMALL_WHEEL,
+    "mapped_file_size_timer_log": 4096,
+}
 KINDS: tuple[dict[str, str], ...] = (
     {},
     {},
@@ -144,7 +148,7 @@ async def check(cut: Cut, rng: Rng) -> None:
     """Send everything again after a cut, and once more after a second one."""
     files, places, at_ms = cut.files, dict(cut.places), cut.at_ms
     for _ in range(2):
-        async with BrokerUnit(files=files, **SYNC) as unit:
+        async with BrokerUnit(files=files, **SETTINGS) as unit:
             unit.clock.set_wall(at_ms + 500)
             # The topic itself may be lost, if the cut came before it was acknowledged.
             await unit.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, TOPIC)
@@ -172,7 +176,7 @@ async def run(seed: int) -> list[Cut]:
             made.append(Cut(files.operations, f"{operation} {path}", rest, unit.clock.now_ms(), dict(sent.places)))
 
     files = MemFileSystem(clock, on_operation=None)
-    async with BrokerUnit(files=files, **SYNC) as unit:
+    async with BrokerUnit(files=files, **SETTINGS) as unit:
         files.on_operation = cut
         await work(unit, sent, rng)
         files.on_operation = None

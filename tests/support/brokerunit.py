@@ -36,6 +36,7 @@ SMALL: Mapping[str, Any] = {
     "store_path_root_dir": "/data/store",
     "mapped_file_size_commit_log": 1 << 20,
     "mapped_file_size_consume_queue": 6000,
+    "mapped_file_size_timer_log": 1 << 20,
     "max_hash_slot_num": 100,
     "max_index_num": 400,
     "max_message_size": 64 * 1024,

@@ -45,7 +45,7 @@ class MemMemory(bytearray):
 class Node:
     """A file's content, its state at the last sync and what was written since."""
 
-    def __init__(self, files: Any, path: str, data: bytes, *, is_synced: bool) -> None:
+    def __init__(self, files: Any, path: str, data: bytes | bytearray, *, is_synced: bool) -> None:
         self.files = files
         self.path = path
         self.synced: bytes | bytearray | None = data if is_synced else None
@@ -61,7 +61,7 @@ class Node:
         self.modified_ms = files.clock.now_ms()
         self.memory = self._map(data)
 
-    def _map(self, data: bytes) -> MemMemory:
+    def _map(self, data: bytes | bytearray) -> MemMemory:
         memory = MemMemory(data)
         memory.node = self
         memory.writable = True
@@ -135,7 +135,8 @@ class Node:
                 pages.setdefault(page, []).append((start, data))
         return pages
 
-    def after_crash(self, rng: Rng) -> bytes:
+    def after_crash(self, rng: Rng) -> bytes | bytearray:
+        """Return the content that a power cut leaves, in memory that nothing else uses."""
         size = len(self.memory)
         if self.synced is None:
             if rng.chance(0.3):
@@ -156,7 +157,7 @@ class Node:
             border = before + SECTOR_BYTES * rng.below(PAGE_BYTES // SECTOR_BYTES + 1)
             _apply(content, writes[:first], before, min(border, size))
             _apply(content, writes[:second], min(border, size), min(before + PAGE_BYTES, size))
-        return bytes(content)
+        return content
 
     @staticmethod
     def _choose(rng: Rng, count: int) -> tuple[int, int]:
