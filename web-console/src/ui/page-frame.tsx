@@ -70,6 +70,7 @@ export function QueryState<T>({
   select = (data) => data,
   empty,
   isEmpty,
+  loading,
   children,
 }: {
   query: UseQueryResult<T> | UseInfiniteQueryResult<T>;
@@ -77,13 +78,15 @@ export function QueryState<T>({
   select?: (data: T) => unknown;
   empty?: ReactNode;
   isEmpty?: (data: T) => boolean;
+  /** A skeleton with the height of the data, so that nothing below it moves when the data comes; rows by default. */
+  loading?: ReactNode;
   children: (data: T) => ReactNode;
 }) {
   const { t } = useTranslation();
   const { data, error, isPending } = query;
   const retry = () => void query.refetch();
   if (data === undefined) {
-    return isPending && error === null ? <Loading /> : <Problem error={error} onRetry={retry} />;
+    return isPending && error === null ? <Loading>{loading}</Loading> : <Problem error={error} onRetry={retry} />;
   }
   const part = select(data);
   const isWithoutMetadata =
@@ -101,13 +104,11 @@ export function QueryState<T>({
   );
 }
 
-export function Loading() {
+export function Loading({ children }: { children?: ReactNode }) {
   const { t } = useTranslation();
   return (
     <Stack gap="xs" role="status" aria-label={t("loading")}>
-      {Array.from({ length: LOADING_ROWS }, (_, row) => (
-        <Skeleton key={row} height={34} radius="sm" />
-      ))}
+      {children ?? Array.from({ length: LOADING_ROWS }, (_, row) => <Skeleton key={row} height={34} radius="sm" />)}
     </Stack>
   );
 }

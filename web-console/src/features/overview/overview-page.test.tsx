@@ -134,3 +134,16 @@ test("a hidden tab asks for nothing", async () => {
   await minutesLater();
   expect(sent.length).toBeGreaterThan(before + 20);
 });
+
+test("what loads has the size of what comes, so that nothing below it moves", async () => {
+  vi.stubGlobal("fetch", () => new Promise(() => undefined));
+  await renderView(<OverviewPage />, { operations: OPERATIONS });
+  const [health, rates] = screen.getAllByRole("status", { name: "Loading" });
+  const skeletons = (of: HTMLElement | undefined) =>
+    [...(of?.querySelectorAll<HTMLElement>("[class*=Skeleton]") ?? [])].map((each) =>
+      each.style.getPropertyValue("--skeleton-height"),
+    );
+  expect(skeletons(health)).toHaveLength(4);
+  expect(new Set(skeletons(health)).size).toBe(1);
+  expect(skeletons(rates)).toHaveLength(1);
+});

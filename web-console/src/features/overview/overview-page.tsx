@@ -1,4 +1,4 @@
-import { Group, Progress, SimpleGrid, Stack, Text, Title } from "@mantine/core";
+import { Group, Progress, SimpleGrid, Skeleton, Stack, Text, Title } from "@mantine/core";
 import { useQuery, type UseQueryResult } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { useTranslation } from "react-i18next";
@@ -17,6 +17,10 @@ import { Rates } from "./rates";
 const WORST_SHOWN = 8;
 const DISK_FULL = 0.9;
 const DISK_HIGH = 0.75;
+const FIGURES = 4;
+// The height of a figure with two lines, as the one of the brokers.
+const FIGURE_PX = 101;
+const FIGURE_COLUMNS = { base: 2, md: 4 };
 
 /** Health in one screen: what is wrong, how much flows, which groups are late, brokers and disks, recent changes. */
 export function OverviewPage() {
@@ -27,7 +31,9 @@ export function OverviewPage() {
   const lag = useQuery({ ...lagQuery, enabled: has(["GET /v1/reports/lag_report/rows"]) });
   return (
     <PageFrame title={t("title")} description={t("description")}>
-      <QueryState query={cluster}>{(data) => <Health cluster={data} lag={lag.data ?? null} />}</QueryState>
+      <QueryState query={cluster} loading={<HealthSkeleton />}>
+        {(data) => <Health cluster={data} lag={lag.data ?? null} />}
+      </QueryState>
       {has(["GET /v1/reports/throughput_rollup/rows"]) && (
         <Section title={t("rates.title")}>
           <Rates />
@@ -73,6 +79,16 @@ function AsOf({ time }: { time: string }) {
   );
 }
 
+function HealthSkeleton() {
+  return (
+    <SimpleGrid cols={FIGURE_COLUMNS} spacing="sm">
+      {Array.from({ length: FIGURES }, (_, figure) => (
+        <Skeleton key={figure} height={FIGURE_PX} radius="sm" />
+      ))}
+    </SimpleGrid>
+  );
+}
+
 function Health({ cluster, lag }: { cluster: ClusterSummary; lag: LagReport | null }) {
   const { t } = useTranslation("overview");
   const format = useFormat();
@@ -80,7 +96,7 @@ function Health({ cluster, lag }: { cluster: ClusterSummary; lag: LagReport | nu
   const isWell = cluster.unreachable.length === 0 && cluster.metadata === "available";
   const reachable = cluster.brokers.filter((broker) => broker.isReachable).length;
   return (
-    <SimpleGrid cols={{ base: 2, md: 4 }} spacing="sm">
+    <SimpleGrid cols={FIGURE_COLUMNS} spacing="sm">
       <Figure label={t("health.title")}>
         <span className="health" data-trouble={isWell ? undefined : ""}>
           {isWell ? t("health.well") : t("health.trouble")}

@@ -1,4 +1,4 @@
-import { Group, Text } from "@mantine/core";
+import { Group, Skeleton, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useTranslation } from "react-i18next";
 import type { RatePoint } from "@/models/throughput";
@@ -8,6 +8,7 @@ import { Sparkline } from "@/ui/sparkline";
 import { Value } from "@/ui/value";
 import { ratesQuery } from "./queries";
 
+const CHART_PX = 124;
 const STORED = "light-dark(#0b7285, #4bc2d6)";
 const CONSUMED = "light-dark(#9c36b5, #da77f2)";
 
@@ -16,7 +17,12 @@ export function Rates() {
   const { t } = useTranslation("overview");
   const query = useQuery(ratesQuery);
   return (
-    <QueryState query={query} isEmpty={(points) => points.length < 2} empty={t("rates.none")}>
+    <QueryState
+      query={query}
+      loading={<Skeleton height={CHART_PX} radius="sm" />}
+      isEmpty={(points) => points.length < 2}
+      empty={t("rates.none")}
+    >
       {(points) => <Chart points={points} />}
     </QueryState>
   );
