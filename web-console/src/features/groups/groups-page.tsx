@@ -1,4 +1,4 @@
-import { Badge, Button, Group as Row, Switch, Text } from "@mantine/core";
+import { Button, Group as Row, Switch, Text } from "@mantine/core";
 import { IconPlus } from "@tabler/icons-react";
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { Link, useNavigate } from "@tanstack/react-router";
@@ -21,6 +21,7 @@ import { Verdict } from "@/ui/verdict";
 import { useAllPages } from "@/ui/paging";
 import { CreateGroup } from "./create-group";
 import { groupsQuery, lagQuery } from "./queries";
+import { Paused } from "./paused";
 import { Trend } from "./trend";
 
 const ICON_PX = 16;
@@ -214,14 +215,4 @@ function useColumns(hasLag: boolean, unlisted: string): Column<GroupSummary>[] {
     ];
     return [name, ...(hasLag ? lag : []), ...rest];
   }, [t, format, hasLag, unlisted]);
-}
-
-/** Says that a group gets no messages because somebody paused it. */
-export function Paused() {
-  const { t } = useTranslation("groups");
-  return (
-    <Badge color="orange" variant="light" tt="none" radius="sm">
-      {t("paused")}
-    </Badge>
-  );
 }
