@@ -15,6 +15,9 @@ from spark.page.tables import overview
 CHARTED_MAX: Final = 12
 BARS_MAX: Final = 10
 TABLE_MAX: Final = 1_000
+NAME_CHARACTERS_MAX: Final = 200
+"""The limit for the characters of a tag, a key or a filter. A key of a message may have 32,000, and the library that
+draws charts takes minutes for some of these."""
 UNKNOWN: Final = "(unknown)"
 """The bucket of messages whose value is unknown because they could not be read."""
 
@@ -108,10 +111,14 @@ def _read(rows: Iterable[Mapping[str, Any]]) -> list[Backlog]:
         name = str(row.get("bucket") or "(none)")
         if section == "size" and lower is not None and upper is not None:
             name = "empty" if upper <= 1 else f"{size(lower)} to {size(upper)}"
-        bucket = Bucket(name, lower, number(row.get("messages")), number(row.get("bytes")))
+        bucket = Bucket(_cut(name), lower, number(row.get("messages")), number(row.get("bytes")))
         found.setdefault(key, {}).setdefault(section, []).append(bucket)
     backlogs = [Backlog(group, topic, sections) for (group, topic), sections in found.items()]
     return sorted(backlogs, key=lambda item: (-(item.messages or 0), item.group, item.topic))
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= NAME_CHARACTERS_MAX else f"{name[:NAME_CHARACTERS_MAX]}…"
 
 
 def _messages(item: Backlog) -> str:

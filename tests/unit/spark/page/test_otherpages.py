@@ -57,6 +57,14 @@ def test_messages_that_the_filter_was_not_applied_to_are_named_and_counted_apart
     assert "The filter is not applied to 2 messages: they can't be read: a > 5." in said
 
 
+def test_a_long_key_takes_little_room_and_time() -> None:
+    # A key may have 32,000 characters. The library measures each character of a label, again and again.
+    rows = [bucket("key", f"{number}-{'k' * 1_000}", 5) for number in range(10)]
+    html = backlog([*rows, bucket("queue", "broker-a/0", 50)])
+    assert "0-" + "k" * 198 + "…" in text(html)
+    assert "k" * 200 not in html
+
+
 def test_a_backlog_whose_messages_can_not_be_read_is_unknown() -> None:
     html = backlog([bucket("filter", "they can't be read: a > 5", 2)])
     assert cells(html)[0][1:3] == ["unknown", "unknown"]
