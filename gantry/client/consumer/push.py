@@ -313,7 +313,7 @@ class PushConsumer:
                 await self._give_up([held for held in going if held not in lost])
         except asyncio.CancelledError:
             # The member gives up the assigned queues, too, because this change was not accepted.
-            going += [found for one in assigned if (found := self._held.queues.get(one.queue)) is not None]
+            going += [self._held.queues[one.queue] for one in assigned if one.queue in self._held.queues]
             raise
         finally:
             for held in going:

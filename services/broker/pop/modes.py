@@ -130,7 +130,7 @@ class ModeProcessor:
         if queues is not None and asked.message_model == MessageModel.BROADCASTING:
             response.message_queue_assignments = _assignments(queues, mode.mode)
         elif queues is not None and info is not None and allocate is not None:
-            assigned = assign(mode, asked.client_id, queues, info.client_ids(), allocate)
+            assigned = assign(mode, asked.client_id, queues, info.sharing_ids(channel), allocate)
             response.message_queue_assignments = _assignments(assigned, mode.mode)
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=response.encode())
 

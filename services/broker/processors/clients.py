@@ -186,9 +186,8 @@ class ClientProcessor:
             raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, deleted_remark(header.consumer_group))
         if info is None:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group}")
-        return RemotingCommand.response_to(
-            request, ResponseCode.SUCCESS, body=ConsumerIdList(consumer_id_list=info.client_ids()).encode()
-        )
+        body = ConsumerIdList(consumer_id_list=info.sharing_ids(channel)).encode()
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
 
     def _check_room(self, channel: Channel, data: HeartbeatData) -> None:
         """Refuse a heart-beat that adds members above the limit. One that adds no member is always accepted."""

@@ -122,6 +122,17 @@ class ConsumerGroup:
         """
         return list(dict.fromkeys(client_id for _, client_id in self.members))
 
+    def sharing_ids(self, connection: Any) -> list[str]:
+        """Return the client ids among which the queues are allocated, for a member on this connection.
+
+        A member in broadcasting mode has all queues, so it takes no share from those in clustering mode: nobody would
+        consume this share for them.
+        """
+        if self.is_broadcasting(connection) or MessageModel.BROADCASTING not in self.variants.models():
+            return self.client_ids()
+        sharing = [key for key in self.members if self.variants.model_of(key) != MessageModel.BROADCASTING]
+        return list(dict.fromkeys(client_id for _, client_id in sharing))
+
     def connections(self) -> list[ClientChannel]:
         """Return the connections of the members, each once."""
         return list(dict.fromkeys(connection for connection, _ in self.members))

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gantry.model.record import iter_records
+from gantry.remoting.bodies import ConsumerIdList
 from gantry.remoting.bodies.variants import GroupVariants
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
@@ -137,6 +138,26 @@ async def test_the_broker_names_who_differs_and_since_when(unit: BrokerUnit) -> 
     assert [(each.topic, each.expression) for each in second.subscriptions] == [("T", "A"), ("U", "A")]
     await three.beat("T", expression="A||B", version=3)
     assert (await variants(unit)).differs_since is None
+
+
+async def shared_by(member: Member) -> list[str]:
+    """Return the client ids among which a member shares the queues."""
+    ext = {"consumerGroup": "g"}
+    answer = await member.unit.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, ext=ext, connection=member.connection)
+    assert answer.code == ResponseCode.SUCCESS, answer.remark
+    return list(ConsumerIdList.decode(answer.body_bytes).consumer_id_list)
+
+
+async def test_a_member_in_broadcasting_mode_takes_no_share_from_the_others(unit: BrokerUnit) -> None:
+    one, two, three = (Member(unit, name) for name in ("one", "two", "three"))
+    await one.beat("T")
+    await two.beat("T")
+    await three.beat("T", model="BROADCASTING")
+    assert await shared_by(one) == await shared_by(two) == ["one", "two"]
+    assert "three" in await shared_by(three), "a member must learn that the broker knows it"
+    for member in (one, two):
+        await member.beat("T", model="BROADCASTING", version=2)
+    assert await shared_by(one) == ["one", "two", "three"]
 
 
 async def test_metrics_name_the_groups_whose_members_differ(unit: BrokerUnit) -> None:
