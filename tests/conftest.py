@@ -55,6 +55,7 @@ LAST = "tests/unit/"
 # faults for minutes (ADR 0027). `make test` keeps at least one file of each kind.
 LONG = (
     SPARK,
+    "tests/browser/test_console_story.py",
     "tests/conformance/test_foreign_",
     "tests/fault/test_abuse.py",
     "tests/fault/test_bad_blocks.py",
