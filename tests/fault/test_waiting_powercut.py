@@ -36,6 +36,8 @@ MARK_MS = 500
 SETTINGS: dict[str, Any] = {
     **SMALL_FILES,
     **NEVER_FULL,
+    # A store keeps the size of its files, and units have smaller ones than brokers.
+    "mapped_file_size_timer_log": 1 << 20,
     "message_delay_level": LEVELS,
     "transaction_check_interval": 1_000,
     "transaction_time_out": 300,
