@@ -104,7 +104,31 @@ def test_messages_are_found_by_key(answers: Answers, gantry: Gantry) -> None:
     answers.by_call["GET /v1/topics/T/messages"] = found
     shown = gantry("message", "find", "T", "UA1545").stdout
     assert "hello" in shown
-    assert "the list may be incomplete" in shown
+    assert "there may be more messages" in shown
+
+
+def test_a_search_goes_on_until_it_has_enough_and_names_the_queues_that_it_lacks(
+    answers: Answers, gantry: Gantry
+) -> None:
+    asked: list[dict[str, str]] = []
+
+    def page(request: httpx.Request) -> Any:
+        asked.append(dict(request.url.params))
+        missing = [{"broker": "broker-b", "queue_id": 1, "reason": "its broker does not answer"}]
+        cursor = f"c{len(asked)}" if len(asked) < 3 else None
+        return {"items": [stored()], "next_cursor": cursor, "scanned": "1", "truncated": True, "missing": missing}
+
+    answers.by_call["GET /v1/topics/T/messages"] = page
+    options = ("--filter", "AA", "--not-consumed-by", "G", "--limit", "9", "--json")
+    found = gantry("message", "find", "T", *options)
+    assert len(json.loads(found.stdout)) == 3
+    assert found.stderr == "gantry: the messages of queue 1 of broker-b are unknown: its broker does not answer\n"
+    search = {"filter": "AA", "not_consumed_by": "G"}
+    assert asked == [
+        {**search, "limit": "9"},
+        {**search, "limit": "8", "cursor": "c1"},
+        {**search, "limit": "7", "cursor": "c2"},
+    ]
 
 
 def queue_of(bodies: list[str], queue_id: int) -> Callable[[httpx.Request], Any]:
