@@ -91,3 +91,8 @@ def unknown(reason: str) -> Html:
 def duration(seconds: float) -> str:
     """Return a duration as text, such as `2 d 3 h`."""
     return brief_duration(seconds)
+
+
+def time_left(seconds: float) -> str:
+    """Return the time until something may happen at any moment: a duration, or `now`."""
+    return duration(seconds) if seconds else "now"

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from spark.page.combinedrows import CombinedRow
-from spark.page.formatting import EMPTY_CELL, at, count, duration, moment, plural, rate, unknown
+from spark.page.formatting import EMPTY_CELL, at, count, duration, moment, plural, rate, time_left, unknown
 from spark.page.laglines import drained_between
 from spark.page.lagrows import LagGroup, LagRow, LagTopic, Owner
 from spark.page.lagsummary import sentence
@@ -290,7 +290,7 @@ def _queue(row: LagRow) -> Html:
         _cell(row.lag_seconds, duration) if waits else EMPTY_CELL,
         _cell(row.in_rate, rate),
         _cell(row.out_rate, rate),
-        _cell(row.retention_left_s, duration) if waits else EMPTY_CELL,
+        _cell(row.retention_left_s, time_left) if waits else EMPTY_CELL,
     ]
     place = row.broker or "broker unknown"
     return el(

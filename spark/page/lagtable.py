@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from gantry.model.lag import NO_END, severity
 from spark.page.combinedrows import CombinedRow
-from spark.page.formatting import EMPTY_CELL, count, duration, plural, rate
+from spark.page.formatting import EMPTY_CELL, count, duration, plural, rate, time_left
 from spark.page.laggroups import badge
 from spark.page.laglines import drained_between, drained_cell
 from spark.page.lagrows import LagRow
@@ -73,7 +73,7 @@ def _table_rows(one: CombinedRow, anchors: Mapping[str, str]) -> Html:
             el("td", _range(one, lambda row: row.in_rate, rate)),
             el("td", _range(one, lambda row: row.out_rate, rate)),
             el("td", _drain_range(one)),
-            el("td", _range(_waiting(one), lambda row: row.retention_left_s, duration)),
+            el("td", _range(_waiting(one), lambda row: row.retention_left_s, time_left)),
             class_="many",
         )
         + el("tr", el("td", opened, colspan=len(COLUMNS["lag"]), class_="folded"))
@@ -98,7 +98,7 @@ def _row(row: LagRow, anchor: str | None) -> Html:
         el("td", _short(row.in_rate, rate)),
         el("td", _short(row.out_rate, rate)),
         el("td", drained_in),
-        el("td", _short(row.retention_left_s, duration) if row.waits else EMPTY_CELL),
+        el("td", _short(row.retention_left_s, time_left) if row.waits else EMPTY_CELL),
     )
 
 

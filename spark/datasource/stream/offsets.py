@@ -82,12 +82,16 @@ def decode_offset(offset: Mapping[str, Any]) -> StreamOffsets:
     version = offset.get("version")
     if version not in (1, VERSION) or not isinstance(offset.get("topics"), dict):
         raise ValueError(f"checkpoint: version {version!r} of the offsets is not 1 or {VERSION}")
-    return {
-        MessageQueue(topic, broker, int(queue_id)): StreamPosition(int(at)) if version == 1 else _decode_position(at)
-        for topic, brokers in offset["topics"].items()
-        for broker, queues in brokers.items()
-        for queue_id, at in queues.items()
-    }
+    try:
+        places = [
+            (MessageQueue(topic, broker, _decode_queue_id(queue_id)), at)
+            for topic, brokers in offset["topics"].items()
+            for broker, queues in brokers.items()
+            for queue_id, at in queues.items()
+        ]
+    except AttributeError as error:
+        raise ValueError(f"checkpoint: the offsets are not those of topics, brokers and queues: {error}") from error
+    return {queue: _decode_position({"next": at} if version == 1 else at) for queue, at in places}
 
 
 def without_batch(offsets: Mapping[MessageQueue, StreamPosition]) -> StreamOffsets:
@@ -123,6 +127,12 @@ def _encode_position(at: StreamPosition) -> dict[str, Any]:
     if at.wanted_from is not None:
         position["from"] = at.wanted_from
     return position
+
+
+def _decode_queue_id(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()):
+        raise ValueError(f"checkpoint: {text!r} is no queue id")
+    return int(text)
 
 
 def _decode_position(position: Mapping[str, Any]) -> StreamPosition:
