@@ -95,8 +95,8 @@ class Story:
 
 @pytest.mark.parametrize(
     ("width", "dark", "language"),
-    [(1_280, False, "en")],
-    ids=["1280-light-en"],
+    [(1_280, False, "en"), (320, True, "zh"), (1_280, True, "zh"), (320, False, "en")],
+    ids=["1280-light-en", "320-dark-zh", "1280-dark-zh", "320-light-en"],
 )
 def test_a_day_of_an_operator(console: ConsolePage, stack: Stack, width: int, dark: bool, language: str) -> None:
     story = Story(console, stack, ConsoleTexts(language), width)
