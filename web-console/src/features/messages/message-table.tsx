@@ -19,7 +19,7 @@ export function MessageTable({ rows, onOpen }: { rows: readonly Message[]; onOpe
       {
         key: "stored",
         header: t("stored"),
-        width: "13rem",
+        width: "14rem",
         sortBy: (row) => row.stored_at,
         cell: (row) => (
           <Button
