@@ -82,6 +82,20 @@ test("queues that can't be read are named, so that a part does not look like all
   expect(sent.map((call) => call.query)).toEqual([{ not_consumed_by: "billing", sql: "a > 1", limit: "100" }]);
 });
 
+test("the same search again shows what has arrived since", async () => {
+  let items: object[] = [];
+  stubGateway({ [SEARCH]: () => page(items) });
+  await renderView(<MessagesPage />, {
+    path: "/messages",
+    at: "/messages?by=key&topic=orders&value=key-1",
+    operations: OPERATIONS,
+  });
+  expect(await screen.findByText("No message matches.")).toBeTruthy();
+  items = [message("1")];
+  fireEvent.click(screen.getByRole("button", { name: "Find" }));
+  expect(await screen.findByText("1 message")).toBeTruthy();
+});
+
 test("a wrong filter is an error and no empty result", async () => {
   stubGateway({ [SEARCH]: refused("invalid-argument", 400, "sql: expected a value at 3") });
   const at = "/messages?by=group&topic=orders&value=billing&sql=a%20%3E";

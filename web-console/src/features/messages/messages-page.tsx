@@ -1,8 +1,8 @@
 import { Alert, Button, Group, List, NativeSelect, Stack, Text, TextInput } from "@mantine/core";
-import { useInfiniteQuery } from "@tanstack/react-query";
+import { useInfiniteQuery, useQueryClient } from "@tanstack/react-query";
 import { useCallback, useState } from "react";
 import { useTranslation } from "react-i18next";
-import type { Message } from "@/api/messages";
+import { messageKeys, type Message } from "@/api/messages";
 import { gantryCommand } from "@/models/commands";
 import { localTime, toInstant } from "@/models/times";
 import { CopyAs } from "@/ui/copy-as";
@@ -31,6 +31,8 @@ export function MessagesPage() {
     },
     [setUrl],
   );
+  const queryClient = useQueryClient();
+  const [run, setRun] = useState(0);
   const isReady = search.topic !== "" && (search.by === "live" || search.value !== "");
   return (
     <PageFrame title={t("title")} description={t("description")}>
@@ -38,6 +40,9 @@ export function MessagesPage() {
         key={JSON.stringify(search)}
         search={search}
         onSearch={(next) => {
+          // The same search again shows what has arrived since.
+          void queryClient.resetQueries({ queryKey: messageKeys.list({ ...next }) });
+          setRun(run + 1);
           setUrl({ ...next, message: "" }, { push: true });
         }}
       />
@@ -45,7 +50,7 @@ export function MessagesPage() {
         <Empty>{t("start")}</Empty>
       ) : search.by === "live" ? (
         <LiveTail
-          key={`live ${JSON.stringify(search)}`}
+          key={`live ${run} ${JSON.stringify(search)}`}
           topic={search.topic}
           tags={search.tags}
           sql={search.sql}
