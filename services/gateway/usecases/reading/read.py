@@ -38,6 +38,10 @@ READER_GROUP: Final = "TOOLS_CONSUMER"
 # Each fetch may return a message of 4 MiB, which takes several times as much memory until its answer is written. A
 # broker closes a connection that leaves 64 MiB of its answers unread, and lookups and streams use the same connection.
 FETCHES_AT_ONCE: Final = 8
+BODIES_BYTES_MAX: Final = 8 * 1024 * 1024
+"""A read ends after the message with which its decompressed bodies reach this size."""
+# About 10 ms.
+_INFLATED_BYTES_AT_ONCE: Final = 1024 * 1024
 
 
 class Caller(Protocol):
@@ -86,6 +90,11 @@ class Records:
     messages: list[StoredMessage]
     damaged: list[DamagedRecord]
     next_offset: int
+
+    def end_before(self, offset: int) -> None:
+        """Leave out what comes at an offset and later."""
+        self.next_offset = offset
+        self.damaged = [record for record in self.damaged if record.queue_offset < offset]
 
 
 class QueueReader:
@@ -142,14 +151,14 @@ class QueueReader:
                     left_ms = deadline_ms - self._clock.monotonic_ms()
                     is_empty = result.status is PullStatus.NO_NEW_MSG and result.next_offset <= offset
                     if not is_empty or left_ms <= 0 or self._is_stopping():
-                        yield self._result(queue, offset, result)
+                        yield await self._result(queue, offset, result)
                         return
                 with caller.waiting():
                     has_news = await self._wait(queue, offset, subscription, deadline_ms)
                 if not has_news:
                     # Thousands of waits that began together end together, so their answers take turns.
                     await caller.take_turn()
-                    yield self._result(queue, offset, result)
+                    yield await self._result(queue, offset, result)
                     return
 
     async def _wait(self, queue: MessageQueue, offset: int, subscription: SubscriptionData, deadline_ms: int) -> bool:
@@ -288,17 +297,32 @@ class QueueReader:
 
         return await self._brokers.ask(ask, among)
 
-    def _result(self, queue: MessageQueue, offset: int, result: PullResult) -> QueueRead:
+    async def _result(self, queue: MessageQueue, offset: int, result: PullResult) -> QueueRead:
+        """Return the messages of a pull, or the first of them if their decompressed bodies exceed BODIES_BYTES_MAX.
+
+        A broker limits the compressed bytes of an answer, and a body can be a thousand times as large as in the record.
+        """
         records = read_records(result.body, queue, offset, result.next_offset)
         wanted, subscription = records.messages, result.subscription
         if not subscription.is_all:  # The broker alone evaluates SQL; `matches_tag` is then true.
             wanted = [record for record in wanted if subscription.matches_tag(record.tag)]
         messages: list[ReadMessage] = []
+        size_bytes = inflated_bytes = 0
         for record in wanted:
+            if size_bytes >= BODIES_BYTES_MAX:
+                records.end_before(record.queue_offset)
+                break
+            if inflated_bytes >= _INFLATED_BYTES_AT_ONCE:
+                inflated_bytes = 0
+                await asyncio.sleep(0)
             try:
-                messages.append(read_message(record, queue.broker_name))
+                message = read_message(record, queue.broker_name)
             except CorruptRecordError as error:
                 records.damaged.append(_damaged_record(record, error.reason))
+                continue
+            messages.append(message)
+            size_bytes += len(message.body)
+            inflated_bytes += 0 if message.body is record.body else len(message.body)
         self._metrics.read_messages += len(messages)
         self._metrics.damaged_records += len(records.damaged)
         status = result.status

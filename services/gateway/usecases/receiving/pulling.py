@@ -9,7 +9,7 @@ is under way; then its messages become visible again at once.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -49,6 +49,8 @@ PAUSE_MS_MAX: Final = 500
 
 log = logger("gateway.pulling")
 
+# About 10 ms.
+_INFLATED_BYTES_AT_ONCE: Final = 1024 * 1024
 # This takes half the time of a call of the class, which passes every field by name again.
 _new_tuple = tuple.__new__
 
@@ -158,7 +160,7 @@ class Pulling:
             # With one broker, the pop itself is repeated.
             repeated = await self._repeat(wanted, brokers) if wanted.attempt_id and len(brokers) > 1 else None
             if repeated is not None:
-                yield self._result(key, wanted, repeated[0], [repeated[1]])
+                yield await self._result(key, wanted, repeated[0], [repeated[1]])
                 return
             while True:
                 failures: list[ClientError] = []
@@ -168,7 +170,7 @@ class Pulling:
                         caller.require_room()
                         popped = await self._pop(wanted, broker, failures)
                         if popped:
-                            yield self._result(key, wanted, broker, popped)
+                            yield await self._result(key, wanted, broker, popped)
                             return
                 if len(failures) == len(brokers):
                     raise failures[0]
@@ -293,18 +295,30 @@ class Pulling:
                 # The message becomes visible by itself at the end of its time.
                 log.debug("a message whose client has left stays invisible", group=wanted.group, error=str(error))
 
-    def _result(self, key: bytes, wanted: Pull, broker: str, popped: Sequence[PoppedRecords]) -> Pulled:
+    async def _result(self, key: bytes, wanted: Pull, broker: str, popped: list[PoppedRecords]) -> Pulled:
+        """Return the messages of pops. If the task is cancelled meanwhile, they become visible again."""
         pulled = Pulled(broker)
         receipts = Receipts(key, wanted.group)
-        for part in popped:
-            take_popped(pulled, part, receipts, wanted.subscription.topic)
+        try:
+            for part in popped:
+                for _ in take_popped(pulled, part, receipts, wanted.subscription.topic):
+                    await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            taken: asyncio.Future[list[PoppedRecords]] = asyncio.get_running_loop().create_future()
+            taken.set_result(popped)
+            self._returns.spawn(self._give_back(wanted, taken))
+            raise
         self._metrics.read_messages += len(pulled.messages)
         self._metrics.damaged_records += len(pulled.damaged)
         return pulled
 
 
-def take_popped(pulled: Pulled, popped: PoppedRecords, receipts: Receipts, topic: str) -> None:
-    """Add the messages of a pop to the result of a pull, with their receipts; pure."""
+def take_popped(pulled: Pulled, popped: PoppedRecords, receipts: Receipts, topic: str) -> Iterator[None]:
+    """Add the messages of a pop to the result of a pull, with their receipts; pure.
+
+    Yield after each MiB of decompressed bodies, so that the caller lets others go on.
+    """
+    inflated_bytes = 0
     data, sign, add = popped.data, receipts.sign_one, pulled.messages.append
     pop: PopPart | None = None
     for at, record, part in popped.records:
@@ -316,6 +330,10 @@ def take_popped(pulled: Pulled, popped: PoppedRecords, receipts: Receipts, topic
             except CorruptRecordError as error:
                 pulled.damaged.append(DamagedRecord(offset, _stored_id(data, at), error.reason))
                 continue
+            inflated_bytes += len(body)
+            if inflated_bytes >= _INFLATED_BYTES_AT_ONCE:
+                inflated_bytes = 0
+                yield
         if part is not pop:  # The messages of one queue follow each other.
             pop, shared = part, TopicPart(topic, part)
         add(_new_tuple(PulledMessage, (data, record, sign(shared, offset, times), body)))

@@ -30,8 +30,16 @@ def popped(data: bytes, **more: Any) -> PoppedRecords:
 
 def pulled(data: bytes, **more: Any) -> Pulled:
     result = Pulled("broker-a")
-    take_popped(result, popped(data, **more), Receipts(KEY, "g"), "T")
+    list(take_popped(result, popped(data, **more), Receipts(KEY, "g"), "T"))
     return result
+
+
+def test_decompression_pauses_after_each_mib() -> None:
+    large = [record(offset, bytes(2 << 20), compression=Compression.ZLIB) for offset in (4, 5)]
+    pop = popped(b"".join(large), start_offset_info="0 0 4", msg_offset_info="0 0 4,5")
+    result = Pulled("broker-a")
+    assert len(list(take_popped(result, pop, Receipts(KEY, "g"), "T"))) == 2
+    assert [len(message.body) for message in result.messages] == [2 << 20] * 2
 
 
 def shown(result: Pulled, *, binary: bool) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """Reading queues: intact messages are returned, damaged ones are reported, and waiting ends."""
 
 import asyncio
+import zlib
 from contextlib import contextmanager
 
 import pytest
@@ -9,15 +10,16 @@ from gantry.model.address import Address
 from gantry.model.errors import InvalidExpressionError
 from gantry.model.message import CrcState, MessageQueue, StoredMessage
 from gantry.model.record import encode_message
+from gantry.model.sysflag import COMPRESSED
 from gantry.model.topic import Perm, TopicConfig
 from gantry.remoting.bodies.queuestates import QueueState, QueueStates
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from services.gateway.errors import TOO_MANY, ProblemError
-from services.gateway.schemas.filters import SqlFilter
+from services.gateway.schemas.filters import SqlFilter, subscription_of
 from services.gateway.usecases.consuming.offsets import GroupOffsets
 from services.gateway.usecases.reading import arrivals
-from services.gateway.usecases.reading.read import FETCHES_AT_ONCE, read_records
+from services.gateway.usecases.reading.read import BODIES_BYTES_MAX, FETCHES_AT_ONCE, read_records
 from services.gateway.views.offsets import group_offset_view
 from services.gateway.views.page import page_view
 from services.gateway.views.reads import queue_read_view, queue_view
@@ -27,12 +29,12 @@ QUEUE = MessageQueue("T", "a", 0)
 HOST = Address("127.0.0.1", 10911)
 
 
-def record(offset: int, body: bytes = b"body", *, tag: str = "AA", whole: bool = True) -> bytes:
+def record(offset: int, body: bytes = b"body", *, tag: str = "AA", whole: bool = True, sys_flag: int = 0) -> bytes:
     message = StoredMessage(
         "T", 0, offset, offset * 200, 0, 0, 0, 0, 1_000, HOST, 2_000, HOST, 0, 0, body,
         {"UNIQ_KEY": f"ID{offset}", "TAGS": tag, "KEYS": "k1 k2", "origin": "EWR"}, 1, CrcState.OK,
     )  # fmt: skip
-    return encode_message(message, whole_record_crc=whole)
+    return encode_message(message._replace(sys_flag=sys_flag), whole_record_crc=whole)
 
 
 def pulled(request: RemotingCommand, code: int, next_offset: int, body: bytes = b"") -> ScriptedOutcome:
@@ -135,6 +137,36 @@ async def test_messages_are_shown_in_the_format_of_the_contract(reader, answers)
     }
     assert (base64["body"], base64["encoding"]) == ("/w==", "base64")
     assert "damaged" not in answer
+
+
+async def test_a_read_ends_when_its_decompressed_bodies_are_large(reader, answers):
+    """A broker limits the bytes of its records, and a body can be a thousand times as large: 800 MB in one answer."""
+    body = zlib.compress(bytes(BODIES_BYTES_MAX // 2))
+    records = [record(offset, body, sys_flag=COMPRESSED) for offset in range(4)]
+    damaged = bytearray(record(4))
+    damaged[60] ^= 1
+    answers(found(*records, bytes(damaged), next_offset=5))
+    answer = await read(reader, binary=True)
+    assert [(one["queue_offset"], len(one["body"])) for one in answer["messages"]] == [
+        (0, BODIES_BYTES_MAX // 2),
+        (1, BODIES_BYTES_MAX // 2),
+    ]
+    assert (answer["status"], answer["next_offset"]) == ("FOUND", 2)
+    assert "damaged" not in answer, "the next read names it"
+
+
+async def test_decompression_lets_other_tasks_go_on(reader, answers):
+    body = zlib.compress(bytes(2 << 20))
+    answers(found(*[record(offset, body, sys_flag=COMPRESSED) for offset in range(4)], next_offset=4))
+    pulled = await reader._puller.pull(QUEUE, 0, max_messages=32, expression=subscription_of("*", "T", 1))
+    work, turns, whole = reader._result(QUEUE, 0, pulled), 0, None
+    while whole is None:
+        try:
+            work.send(None)
+            turns += 1
+        except StopIteration as ended:
+            whole = ended.value
+    assert (len(whole.messages), turns) == (4, 3), "one turn between two bodies"
 
 
 async def test_binary_answers_have_bytes_and_integers(reader, answers):
