@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from gantry.cli.stack.postgres import EmbeddedPostgres, embedded_postgres, identity, server_environment
 from gantry.cli.stack.processes import die_with_parent, family, signal_all
@@ -145,14 +146,34 @@ def until_free(url: str, key: int) -> None:
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    """The session's server, migrated; a test must not stop, hang or kill it."""
+def session_postgres() -> Iterator[PostgresServer]:
+    """The session's server, migrated."""
     server = PostgresServer()
     try:
         server.start()
         yield server
     finally:
         server.remove()
+
+
+@pytest.fixture(scope="module")
+def postgres(session_postgres: PostgresServer) -> Iterator[PostgresServer]:
+    """The session's server, with empty tables for each module; a test must not stop, hang or kill it."""
+    yield session_postgres
+    _empty_tables(session_postgres.url)
+
+
+def _empty_tables(url: str) -> None:
+    """Remove the rows that a module has committed, so that the order of modules has no effect."""
+    names = (
+        "SELECT relname FROM pg_class WHERE relkind IN ('r', 'p') AND NOT relispartition"
+        " AND relnamespace = 'public'::regnamespace AND relname <> 'alembic_version'"
+    )
+    with psycopg.connect(url, autocommit=True) as connection:
+        tables = [sql.Identifier(name) for (name,) in connection.execute(names)]
+        # A connection that a test has left open fails here and does not hang.
+        connection.execute("SET lock_timeout = '10s'")
+        connection.execute(sql.SQL("TRUNCATE {} RESTART IDENTITY CASCADE").format(sql.SQL(", ").join(tables)))
 
 
 @pytest.fixture
