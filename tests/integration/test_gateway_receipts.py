@@ -1,5 +1,6 @@
 """Consuming by receipt: two real gateways before two real brokers; any of them settles what another one gave."""
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -13,7 +14,13 @@ import httpx
 import pytest
 
 from gantry.cli.stack.processes import family, signal_all
+from gantry.client.engine import ClientEngine
+from gantry.client.producer import Producer
+from gantry.client.settings import ClientSettings
 from gantry.http import GantryClient
+from gantry.model.message import Message
+from gantry.runtime.clock import SystemClock
+from gantry.runtime.rng import Rng
 from tests.support.gatewayprocess import GatewayProcess
 from tests.support.stack import Stack
 
@@ -291,6 +298,34 @@ def test_sql_filters_pulls_of_the_api_and_of_the_command_line(http, stack):
     assert [line[-1] for line in consumed.stdout.splitlines()] == ["4", "6"], consumed.stderr
     refused = subprocess.run([*command, "--filter", "A"], capture_output=True, text=True, timeout=60, check=False)
     assert (refused.returncode, "--sql is given beside --filter" in refused.stderr) == (1, True)
+
+
+async def send_zeros(stack: Stack, topic: str, count: int) -> None:
+    """Send bodies of 4 MiB, which a producer compresses to a few KiB each."""
+    settings = ClientSettings(namesrv=tuple(stack.facts["namesrv"]))
+    engine = ClientEngine(settings, clock=SystemClock(), rng=Rng())
+    await engine.start()
+    try:
+        producer = Producer(engine, "zeros")
+        for _ in range(count):
+            await producer.send(Message(topic, bytes(4 << 20)))
+    finally:
+        await engine.stop()
+
+
+def test_a_pull_of_compressed_messages_keeps_few_of_them_in_memory(http, stack, tmp_path):
+    topic = new_topic(http)
+    asyncio.run(send_zeros(stack, topic, 24))
+    with GatewayProcess(stack, tmp_path / "gateway-3") as gateway, gateway.http() as client:
+        before_mib = gateway.peak_mib()
+        request = {"topic": topic, "max": 24, "wait": "10s"}
+        answer = client.post("/v1/groups/G/messages:pull", json=request)
+        found = answer.json()["messages"]
+        assert {(len(message["body"]), message["encoding"]) for message in found} == {(4 << 20, "text")}
+        assert outcomes(settle(client, "ack", [message["receipt"] for message in found])) == ["acked"] * 24
+        # As JSON, each of these bodies takes 24 MiB, and all of them 576 MiB.
+        assert len(answer.content) > 24 * 6 * (4 << 20)
+        assert gateway.peak_mib() - before_mib < 200
 
 
 def test_consuming_goes_on_without_postgres(http, stack, tmp_path):

@@ -32,6 +32,12 @@ class GatewayProcess:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._port}"
 
+    def peak_mib(self) -> int:
+        """Return the largest memory of the process so far, in MiB."""
+        assert self._process is not None, "started first"
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        return int(status.split("VmHWM:")[1].split()[0]) >> 10
+
     def start(self, *, with_database: bool = True) -> None:
         """Start it and wait until it is ready."""
         self._folder.mkdir(exist_ok=True)

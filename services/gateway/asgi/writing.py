@@ -9,12 +9,20 @@ Small answers are encoded at once.
 """
 
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from services.gateway.asgi.answer import JSON_TYPE, MSGPACK_TYPE, Answer, encode_json, encode_msgpack, value_answer
+from services.gateway.asgi.answer import (
+    JSON_TYPE,
+    MSGPACK_TYPE,
+    Answer,
+    StreamedAnswer,
+    encode_json,
+    encode_msgpack,
+    value_answer,
+)
 from services.gateway.schemas.dense import Slices, in_slices
 from services.gateway.schemas.messages import BASE64, TEXT, ShownMessage
 from services.gateway.usecases.reading.fairgate import FairGate
@@ -67,6 +75,16 @@ class AnswerWriter:
         slices = _write_page(fields, "messages", iter(messages), binary=binary, bytes_max=None)
         parts = await self._run(slices, key_id)
         return _answer(parts, binary=binary)
+
+    def streamed(
+        self, fields: dict[str, Any], count: int, messages: Iterator[ShownMessage], *, binary: bool
+    ) -> StreamedAnswer:
+        """Return the answer of `pulled` for messages that are too large for memory together.
+
+        Each message is made, encoded and sent before the next one, as fast as the caller reads.
+        """
+        pieces = _stream_page(fields, "messages", count, messages, binary=binary)
+        return StreamedAnswer(pieces, [MSGPACK_TYPE if binary else JSON_TYPE])
 
     async def items(
         self, fields: dict[str, Any], views: Iterable[dict[str, Any]], key_id: str, *, binary: bool
@@ -126,13 +144,33 @@ def _write_page(
             small, small_bytes = [], 0
             yield
     parts += small if small_bytes > SLICE_BYTES else [b"".join(small)]
+    start, end = _page_frame(fields, name, count, binary=binary)
+    return [start, *parts, end]
+
+
+async def _stream_page(
+    fields: dict[str, Any], name: str, count: int, views: Iterator[View], *, binary: bool
+) -> AsyncGenerator[bytes, None]:
+    start, end = _page_frame(fields, name, count, binary=binary)
+    for view in views:
+        parts = await in_slices(_write_message(view, binary=binary))
+        del view  # It has the whole body.
+        yield start + parts[0]
+        for part in parts[1:]:
+            yield part
+        start = b"" if binary else b","
+    yield end
+
+
+def _page_frame(fields: dict[str, Any], name: str, count: int, *, binary: bool) -> tuple[bytes, bytes]:
+    """Return the bytes before and after the messages of a page."""
     if binary:
         start = encode_msgpack(fields)
         assert len(fields) < _FIXMAP_ENTRIES_MAX, "a longer map has a longer header"
         head = b"%c%b%b%c%b" % (start[0] + 1, start[1:], encode_msgpack(name), _LIST32, count.to_bytes(4, "big"))
-        return [head, *parts]
+        return head, b""
     start = encode_json(fields)[:-1] + b"," if fields else b"{"
-    return [b'%b"%b":[' % (start, name.encode()), *parts, b"]}"]
+    return b'%b"%b":[' % (start, name.encode()), b"]}"
 
 
 def _write_message(view: View, *, binary: bool, bytes_max: int | None = None) -> Slices[list[bytes]]:

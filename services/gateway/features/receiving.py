@@ -74,8 +74,11 @@ def receiving_routes(pulling: Pulling, settling: Settling) -> list[Operation]:
         )
         binary = call.wants_msgpack
         async with pulling.pull(wanted, call) as pulled:
-            messages = shown.show(pulled, binary=binary)
-            return await writer.pulled(damaged_view(pulled, binary=binary), messages, call.key_id, binary=binary)
+            fields = damaged_view(pulled, binary=binary)
+            if pulled.is_large:
+                count = len(pulled.messages)
+                return writer.streamed(fields, count, shown.show_each(pulled, binary=binary), binary=binary)
+            return await writer.pulled(fields, shown.show(pulled, binary=binary), call.key_id, binary=binary)
 
     async def ack(call: Call) -> Answer:
         group = _group_of(call)

@@ -1,6 +1,6 @@
 """The results of pulls and receipts in the form of answers: the shapes of JSON and MessagePack."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -25,14 +25,19 @@ class PulledMessages:
 
     def show(self, pulled: Pulled, *, binary: bool) -> list[ShownMessage]:
         """Return the messages of a pull for JSON or MessagePack."""
+        return list(self.show_each(pulled, binary=binary))
+
+    def show_each(self, pulled: Pulled, *, binary: bool) -> Iterator[ShownMessage]:
+        """Yield the messages of a pull for JSON or MessagePack; their large bodies are decompressed as they come."""
         cache, show, broker = self._cache, self._writers[binary].show, pulled.broker
-        messages: list[ShownMessage] = []
-        for data, record, receipt, body in pulled.messages:
+        for message in pulled.messages:
+            data, record, receipt, body = message
             message_id, rest = cut_unique_key(data, record[12], record[13])
             facts = cache.get(rest) or cache.facts(rest)
             topic = topic_at(data, record).decode("utf-8", "replace")
-            messages.append(show(topic, broker, record, message_id, facts, receipt, body, LARGE_BODY_BYTES))
-        return messages
+            if body is None:
+                body = message.whole_body()
+            yield show(topic, broker, record, message_id, facts, receipt, body, LARGE_BODY_BYTES)
 
 
 def damaged_view(pulled: Pulled, *, binary: bool) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from gantry.client.consumer.popanswer import PoppedRecords
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import BrokerUnavailableError, ClientError, NoAnswerError
 from gantry.model.address import unpack_host
+from gantry.model.compression import decompress
 from gantry.model.errors import CorruptRecordError
 from gantry.model.group import SubscriptionData
 from gantry.model.messageid import encode_stored_id
@@ -42,6 +43,8 @@ from services.gateway.usecases.receiving.wakes import Place, Wakes
 
 # A pull pops again for more messages only while its answer is smaller than this.
 POPPED_BYTES_MAX: Final = 1024 * 1024
+# Decompressed bodies that a pull keeps in memory. A body can be a thousand times as large as in the record.
+BODIES_BYTES_MAX: Final = 8 * 1024 * 1024
 # A pop that finds nothing after a wake is followed by a pause, which doubles: the messages may be those of a queue that
 # another client of the group holds.
 PAUSE_MS_MIN: Final = 5
@@ -85,16 +88,23 @@ class PulledMessage(NamedTuple):
         data: Bytes with its record.
         record: The record in them, with the number of times that the group got the message before.
         receipt: The receipt.
-        body: The decompressed body.
+        body: The decompressed body, or None in a large result; see `whole_body`.
     """
 
     data: bytes
     record: RecordScan
     receipt: str
-    body: bytes
+    body: bytes | None
+
+    def whole_body(self) -> bytes:
+        """Return the body; decompress it again if the result is too large to keep it."""
+        if self.body is not None:
+            return self.body
+        _, _, _, _, flag, _, _, _, _, _, start, end, _, _, _ = self.record
+        return decompress(self.data[start:end], flag)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Pulled:
     """The result of a pull.
 
@@ -102,11 +112,18 @@ class Pulled:
         broker: The broker whose messages they are; empty if there are none.
         messages: The messages.
         damaged: The records whose content is damaged. They have no receipt.
+        inflated_bytes: Size of the bodies that the result had to decompress.
     """
 
     broker: str = ""
     messages: list[PulledMessage] = field(default_factory=list)
     damaged: list[DamagedRecord] = field(default_factory=list)
+    inflated_bytes: int = 0
+
+    @property
+    def is_large(self) -> bool:
+        """Whether bodies are missing, so that messages have to be written one after another."""
+        return self.inflated_bytes > BODIES_BYTES_MAX
 
 
 class Pulling:
@@ -316,21 +333,27 @@ class Pulling:
 def take_popped(pulled: Pulled, popped: PoppedRecords, receipts: Receipts, topic: str) -> Iterator[None]:
     """Add the messages of a pop to the result of a pull, with their receipts; pure.
 
-    Yield after each MiB of decompressed bodies, so that the caller lets others go on.
+    Every body is checked, so that a damaged one is known before the first byte of the answer. Only the first
+    BODIES_BYTES_MAX of decompressed bodies stay in memory. Yield after each MiB of them, so that the caller lets others
+    go on.
     """
     inflated_bytes = 0
     data, sign, add = popped.data, receipts.sign_one, pulled.messages.append
     pop: PopPart | None = None
     for at, record, part in popped.records:
         _, _, offset, _, flag, _, _, _, _, times, start, end, _, _, is_good = record
-        body = data[start:end]
+        body: bytes | None = data[start:end]
         if not is_good or flag & COMPRESSED:
             try:
                 body = _checked_body(data, at)
             except CorruptRecordError as error:
                 pulled.damaged.append(DamagedRecord(offset, _stored_id(data, at), error.reason))
                 continue
-            inflated_bytes += len(body)
+            if flag & COMPRESSED:
+                inflated_bytes += len(body)
+                pulled.inflated_bytes += len(body)
+                if pulled.is_large:
+                    body = None
             if inflated_bytes >= _INFLATED_BYTES_AT_ONCE:
                 inflated_bytes = 0
                 yield

@@ -11,6 +11,7 @@ from gantry.model.compression import Compression
 from gantry.model.popreceipt import PopReceipt
 from gantry.model.record import decode_record
 from gantry.remoting.headers.pop import PopMessageResponseHeader
+from services.gateway.asgi.writing import AnswerWriter
 from services.gateway.auth.receipts import Receipt, Receipts
 from services.gateway.usecases.reading.messages import read_message
 from services.gateway.usecases.receiving.pulling import Pulled, take_popped
@@ -40,6 +41,42 @@ def test_decompression_pauses_after_each_mib() -> None:
     result = Pulled("broker-a")
     assert len(list(take_popped(result, pop, Receipts(KEY, "g"), "T"))) == 2
     assert [len(message.body) for message in result.messages] == [2 << 20] * 2
+
+
+def large_pull() -> Pulled:
+    """Return a pull of 12 MiB of decompressed bodies in three messages."""
+    large = [record(offset, bytes([offset]) * (4 << 20), compression=Compression.ZLIB) for offset in (4, 5, 6)]
+    pop = popped(b"".join(large), start_offset_info="0 0 4", msg_offset_info="0 0 4,5,6")
+    result = Pulled("broker-a")
+    list(take_popped(result, pop, Receipts(KEY, "g"), "T"))
+    return result
+
+
+def test_a_large_pull_keeps_only_8_mib_of_decompressed_bodies() -> None:
+    result = large_pull()
+    assert [message.body is not None for message in result.messages] == [True, True, False]
+    assert result.is_large
+
+
+@pytest.mark.parametrize("fields", [{}, {"damaged": [{"queue_offset": "9"}]}])
+@pytest.mark.parametrize("binary", [False, True])
+async def test_a_large_pull_is_written_message_by_message(binary: bool, fields: dict[str, Any]) -> None:
+    result = large_pull()
+    messages = PulledMessages().show_each(result, binary=binary)
+    answer = AnswerWriter().streamed(fields, 3, messages, binary=binary)
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await answer({"type": "http"}, None, send)  # type: ignore[arg-type]
+    module = msgspec.msgpack if binary else msgspec.json
+    decoded = module.decode(b"".join(message.get("body", b"") for message in sent))
+    assert decoded.keys() == {"messages", *fields}
+    bodies = [message["body"] for message in decoded["messages"]]
+    if not binary:
+        bodies = [body.encode() for body in bodies]
+    assert [(body[0], len(body)) for body in bodies] == [(4, 4 << 20), (5, 4 << 20), (6, 4 << 20)]
 
 
 def shown(result: Pulled, *, binary: bool) -> list[dict[str, Any]]:
