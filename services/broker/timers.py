@@ -53,9 +53,15 @@ def timers(broker: Broker) -> Iterator[Timer]:
 
 
 async def every(interval_ms: int, work: Callable[[], Awaitable[None] | None]) -> None:
-    """Do the work at this interval until the task is cancelled. A late run does not cause an extra one."""
+    """Do the work at this interval until the task is cancelled. A late run does not cause an extra one.
+
+    The runs are at multiples of the interval, so that the process wakes up once for all timers of a multiple.
+    """
+    time, interval_s = asyncio.get_running_loop().time, interval_ms / 1000
     while True:
-        await asyncio.sleep(interval_ms / 1000)
+        wait_s = interval_s - time() % interval_s
+        # A sleep may end a moment early, just before the multiple for which this run is.
+        await asyncio.sleep(wait_s if wait_s > interval_s / 2 else wait_s + interval_s)
         ended = work()
         if ended is not None:
             await ended
