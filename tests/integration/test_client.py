@@ -20,6 +20,8 @@ from gantry.model.group import ConsumeFromWhere, parse_tag_expression
 from gantry.model.message import Message, MessageQueue
 from gantry.model.names import reply_topic
 from gantry.model.topic import TopicConfig
+from gantry.remoting.codes import RequestCode
+from gantry.remoting.headers.kv import PutKvConfigHeader
 from gantry.runtime.clock import SystemClock
 from gantry.runtime.rng import Rng
 from tests.support.serviceprocess import ServiceProcess
@@ -270,3 +272,43 @@ async def test_sends_with_keys_of_a_killed_broker_wait_for_it_and_all_others_con
             return False
 
     await eventually(is_back)
+
+
+async def test_an_order_configuration_outlives_the_absence_of_a_broker(engine: ClientEngine, cluster: Cluster):
+    await create_topic(engine, "Kept")
+    put = PutKvConfigHeader(namespace="ORDER_TOPIC_CONFIG", key="Kept", value="broker-a:2;broker-b:2")
+    await engine.call(cluster.namesrv.address, RequestCode.PUT_KV_CONFIG, put)
+    # A broker that stops in order takes its routes from the name server at once.
+    assert cluster.brokers["broker-b"].terminate() == 0
+
+    # This engine has never seen broker-b, as a client that starts now.
+    newcomer = ClientEngine(engine.settings, clock=SystemClock(), rng=Rng())
+    await newcomer.start()
+    try:
+        info = await newcomer.publish_info("Kept")
+        assert set(info.masters) == {"broker-a"}
+        assert [(queue.broker_name, queue.queue_id) for queue in info.ordering_queues] == [
+            (name, queue_id) for name in BROKERS for queue_id in range(2)
+        ]
+        producer = Producer(newcomer, "pg")
+        keys = [f"key-{number}" for number in range(16)]
+        owners = {key: await producer.queue_for_key("Kept", key) for key in keys}
+        for key, queue in owners.items():
+            if queue.broker_name == "broker-a":
+                assert (await producer.send(Message("Kept", b"x"), ordering_key=key)).queue == queue
+            else:
+                with pytest.raises(SendError) as caught:
+                    await producer.send(Message("Kept", b"x"), ordering_key=key)
+                assert (caught.value.outcome, caught.value.retryable) == (Outcome.NOT_STORED, True)
+        cluster.start_again("broker-b")
+        moved = next(key for key, queue in owners.items() if queue.broker_name == "broker-b")
+
+        async def is_back() -> bool:
+            try:
+                return (await producer.send(Message("Kept", b"x"), ordering_key=moved)).queue == owners[moved]
+            except SendError:
+                return False
+
+        await eventually(is_back)
+    finally:
+        await newcomer.stop()
