@@ -72,7 +72,12 @@ class Gateway:
 
     process: subprocess.Popen[bytes]
     ready_file: Path
-    calls: list[Call] = field(default_factory=list)
+    log: Path
+
+    def is_ready(self) -> bool:
+        code = self.process.poll()
+        assert code is None, f"it ended with {code}: {self.log.read_text()}"
+        return self.ready_file.exists()
 
 
 class Killer:
@@ -96,16 +101,17 @@ class Killer:
         command += ["--namesrv", ";".join(self.stack.facts["namesrv"]), "--data", str(data)]
         command += ["--ready-file", str(data / "ready.json")]
         variables = environment({**SETTINGS, "GANTRY_DATABASE_URL": self.stack.facts["postgres"]})
-        process = subprocess.Popen(command, env=variables, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with (data / "log").open("wb") as log:
+            process = subprocess.Popen(command, env=variables, stdin=subprocess.DEVNULL, stderr=log)
         try:
-            yield Gateway(process, data / "ready.json")
+            yield Gateway(process, data / "ready.json", data / "log")
         finally:
             process.kill()
             process.wait(20)
 
     async def load_and_kill(self, gateway: Gateway, rng: Rng) -> None:
         """Send transactions to a gateway until it is killed."""
-        await until(gateway.ready_file.exists, "the gateway is ready", READY_S)
+        await until(gateway.is_ready, "the gateway is ready", READY_S)
         async with client(json.loads(gateway.ready_file.read_bytes())["url"], self.stack) as http:
             await until(partial(answers, http), "the gateway knows the key", READY_S)
             callers = [asyncio.ensure_future(self._call(http, Rng(rng.below(1 << 60)))) for _ in range(CALLERS)]

@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -40,18 +40,24 @@ def http(stack: Stack) -> Iterator[httpx.Client]:
         yield client
 
 
+def _body(number: int) -> bytes:
+    return b"letter %d" % number
+
+
 class Group:
     """A group of its own for a test, with a topic and with dead letters, in turn on both brokers."""
 
-    def __init__(self, stack: Stack, http: httpx.Client, name: str, letters: int) -> None:
+    def __init__(
+        self, stack: Stack, http: httpx.Client, name: str, letters: int, body: Callable[[int], bytes] = _body
+    ) -> None:
         self.name, self.topic = name, f"{name}-topic"
         self.path = f"/v1/groups/{name}/dead-letters"
         self.http = http
         assert http.put(f"/v1/groups/{name}", json={}).status_code == 201
         assert http.put(f"/v1/topics/{self.topic}", json={"read_queues": 1, "write_queues": 1}).status_code == 201
-        self.ids = asyncio.run(self._bury(stack, letters))
+        self.ids = asyncio.run(self._bury(stack, letters, body))
 
-    async def _bury(self, stack: Stack, count: int) -> list[str]:
+    async def _bury(self, stack: Stack, count: int, body: Callable[[int], bytes]) -> list[str]:
         settings = ClientSettings(namesrv=tuple(stack.facts["namesrv"]))
         engine = ClientEngine(settings, clock=SystemClock(), rng=Rng())
         await engine.start()
@@ -70,7 +76,7 @@ class Group:
                     "number": str(number),
                 }
                 queue = MessageQueue(dlq_topic(self.name), BROKERS[number % 2], 0)
-                sent = await producer.send(Message(queue.topic, b"letter %d" % number, properties), queue=queue)
+                sent = await producer.send(Message(queue.topic, body(number), properties), queue=queue)
                 ids.append(sent.message_id)
             return ids
         finally:
@@ -139,6 +145,23 @@ def test_letters_are_listed_newest_first_from_all_brokers(stack, http):
     middle = group.page(limit=1, cursor=first["next_cursor"])["items"][0]["dead_at"]
     assert set(numbers(group.page(limit=100, **{"from": middle})["items"])) >= set(range(24, 45))
     assert all(number <= 24 for number in numbers(group.page(limit=100, to=middle)["items"]))
+
+
+def test_large_letters_are_all_listed(stack, http):
+    # A body of quotes takes twice as much in JSON; a producer compresses it to a few hundred bytes.
+    group = Group(stack, http, "large", 14, lambda number: b'"' * (1_000_000 + number))
+    found, sizes, cursor = [], [], None
+    while not sizes or cursor is not None:
+        page = group.page(limit=100, **({} if cursor is None else {"cursor": cursor}))
+        found, cursor = found + page["items"], page["next_cursor"]
+        sizes.append(len(page["items"]))
+    assert numbers(found) == [*reversed(range(14))]
+    assert [len(letter["body"]) for letter in found] == [1_000_000 + number for number in reversed(range(14))]
+    assert max(sizes) == 6
+    exported = [json.loads(line) for line in http.get(f"{group.path}:export").text.splitlines()]
+    assert sorted(numbers(exported)) == [*range(14)]
+    job = group.redriven(filter={"tag": "even"})
+    assert (job["state"], job["done"], job["failed"]) == ("done", 7, 0)
 
 
 def test_an_export_has_one_letter_a_line(stack, http):

@@ -137,11 +137,11 @@ def test_the_command_line_delays_lists_and_recalls(stack, http):
         assert time.monotonic() < deadline
 
 
-def scheduled(http: httpx.Client, **params: Any) -> list[dict[str, Any]]:
+def scheduled(http: httpx.Client, topic: str = TOPIC, **params: Any) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     cursor = None
     while True:
-        answer = http.get(f"{TOPIC}/scheduled", params={**params, **({} if cursor is None else {"cursor": cursor})})
+        answer = http.get(f"{topic}/scheduled", params={**params, **({} if cursor is None else {"cursor": cursor})})
         assert answer.status_code == 200, answer.text
         page = answer.json()
         found += page["items"]
@@ -177,6 +177,18 @@ def test_what_waits_is_listed_by_due_time_and_can_be_recalled(http):
         assert time.monotonic() < deadline
         time.sleep(0.1)
     assert http.post(recall).json() == {"outcome": "gone"}
+
+
+def test_large_messages_that_wait_are_all_listed(http):
+    topic = "/v1/topics/LARGE_LATER"
+    assert http.put(topic, json={"read_queues": 1, "write_queues": 1}).status_code == 201
+    for number in range(7):
+        message = {"body": str(number) * 2_000_000, "delay": f"{10 + number}m"}
+        http.post(f"{topic}/messages", json=message).raise_for_status()
+    deadline = time.monotonic() + WAIT_S
+    while len(scheduled(http, topic, limit=100)) < 7:
+        assert time.monotonic() < deadline
+    assert [one["body"][0] for one in scheduled(http, topic, limit=100)] == [*"0123456"]
 
 
 @pytest.mark.parametrize("window", [None, "1h"])

@@ -77,7 +77,7 @@ def dead_letter_routes(
         if not found.is_metadata_available:
             fields["metadata"] = "unavailable"
         views = (letter_view(letter, binary=binary, leaves_large=True) for letter in found.items)
-        return await writer.page(fields, views, call.key_id, binary=binary)
+        return await writer.items(fields, views, call.key_id, binary=binary)
 
     async def export(call: Call) -> Answer:
         group, wanted = _group_of(call), _filter_of(call.query)

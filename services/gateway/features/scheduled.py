@@ -44,7 +44,7 @@ def scheduled_routes(messages: ScheduledMessages) -> list[Operation]:
         binary, limit = call.wants_msgpack, limit_of(query, default=LIMIT_DEFAULT)
         found = await messages.page(topic, from_ms=from_ms, to_ms=to_ms, cursor=query.get("cursor"), limit=limit)
         views = (scheduled_view(one, binary=binary, leaves_large=True) for one in found.items)
-        return await writer.page({"next_cursor": found.next_cursor}, views, call.key_id, binary=binary)
+        return await writer.items({"next_cursor": found.next_cursor}, views, call.key_id, binary=binary)
 
     async def recall(call: Call) -> Answer:
         topic = call.path_params["topic"]

@@ -13,7 +13,7 @@ def letter_view(letter: DeadLetter, *, binary: bool = False, leaves_large: bool 
     """Return a dead letter in the contract's form; the arguments are those of `message_view`."""
     record = letter.record
     return {
-        **message_view(letter.message, binary=binary, leaves_large=leaves_large),
+        **message_view(letter.message(), binary=binary, leaves_large=leaves_large),
         "dead_at": format_time(record.stored_at_ms),
         "origin": {"topic": letter.origin_topic, "message_id": letter.origin_message_id},
         "attempts": record.reconsume_times,

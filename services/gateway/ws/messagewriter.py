@@ -4,6 +4,7 @@ A record is checked before it is sent: by the checksum over the whole record, or
 other. A damaged record is skipped and reported, never sent. Pure.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -52,7 +53,7 @@ def write_messages(
     at: int,
     offset: int,
     messages_max: int,
-    bytes_max: int,
+    bytes_max: int = sys.maxsize,
     only: Mapping[int, int] | None = None,
 ) -> WrittenMessages:
     """Make messages until one of the limits is met or the data ends.
@@ -65,7 +66,8 @@ def write_messages(
         at: Position at which to start.
         offset: Expected queue offset of the first record.
         messages_max: Maximum number of messages, at least 1.
-        bytes_max: Number of bytes after which no further message is made; the first one always is.
+        bytes_max: Number of bytes, by default without limit, after which no further message is made; the first one always is. A compressed body
+            counts with its decompressed size, because that is what the frame will hold.
         only: Queue offsets of the messages to make, with the failures that the records don't count; None for all.
     """
     taken, tags, show, end = WrittenMessages(at, offset), queue.tags, writer.show, len(data)
@@ -103,7 +105,7 @@ def write_messages(
         offsets.append(queue_offset)
         sizes.append(size)
         messages_max -= 1
-        bytes_max -= size
+        bytes_max -= max(size, len(body))
     taken.at, taken.next_offset = at, offset
     return taken
 

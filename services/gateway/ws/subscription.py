@@ -249,10 +249,10 @@ class Subscription:
         feed.resend_from = max(next_offset, start + 1)
         unsettled = [offset for offset in batch.unsettled() if start <= offset < feed.resend_from]
         wanted = {offset: feed.failures.get(offset, 0) for offset in unsettled}
+        # No limit of bytes: the batch has been in one frame before, and a message that is not found counts as deleted.
         found = write_messages(
-            self._writer, self._cache, feed.facts, data,
-            at=0, offset=start, messages_max=len(wanted), bytes_max=len(data), only=wanted,
-        )  # fmt: skip
+            self._writer, self._cache, feed.facts, data, at=0, offset=start, messages_max=len(wanted), only=wanted
+        )
         damaged.extend(Damage(feed.queue, offset, reason) for offset, reason in found.damaged if offset in wanted)
         if feed.resend_from > batch.last:
             feed.resending = None

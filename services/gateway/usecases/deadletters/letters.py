@@ -7,7 +7,7 @@ group TOOLS_CONSUMER.
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
@@ -21,6 +21,7 @@ from gantry.model.errors import CorruptRecordError, InvalidValueError
 from gantry.model.message import MessageQueue, StoredMessage
 from gantry.model.names import dlq_topic
 from gantry.model.propertyname import PropertyName
+from gantry.model.sysflag import COMPRESSED
 from gantry.remoting.codes import ResponseCode
 from services.gateway.db.redrives import RedriveRepository
 from services.gateway.errors import ProblemError
@@ -29,38 +30,41 @@ from services.gateway.usecases.metadata import Metadata, is_metadata_unavailable
 from services.gateway.usecases.page import MetadataPage
 from services.gateway.usecases.reading.fairgate import FairGate
 from services.gateway.usecases.reading.messages import ReadMessage, read_message
-from services.gateway.usecases.reading.read import READER_GROUP, QueueReader, read_records
+from services.gateway.usecases.reading.read import INFLATED_BYTES_AT_ONCE, READER_GROUP, QueueReader, read_records
 from services.gateway.usecases.sending.send import no_name_server
 
 LISTING: Final = "dead-letters"
 SCANNED_MAX: Final = 2_000
 """Letters that one page looks at. A page may be short if few of them match; its cursor continues behind them."""
 PAGE_BYTES_MAX: Final = 6 * 1024 * 1024
-"""Size of stored letters at which a page ends, so that it fits into an answer."""
+"""Size of letters at which a page ends, with decompressed bodies."""
 _CHUNK: Final = 16
 _READERS_MAX: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A dead letter.
+    """A dead letter: a message of the topic `%DLQ%group`, whose body stays compressed.
 
     Attributes:
-        message: The letter as a message of the topic `%DLQ%group`.
+        record: The stored record; its body can be decompressed.
+        broker: Name of the broker that stores it.
+        size_bytes: Size of the record or of the decompressed body, the larger of both.
         origin_topic: Topic of the message that failed; None if the letter does not say.
         origin_message_id: Stored id of the message that failed; None if the letter does not say.
         redriven_at: Time at which it was sent again; None if it was not, or if Postgres does not answer.
     """
 
-    message: ReadMessage
+    record: StoredMessage
+    broker: str
+    size_bytes: int
     origin_topic: str | None
     origin_message_id: str | None
     redriven_at: datetime | None = None
 
-    @property
-    def record(self) -> StoredMessage:
-        """The stored record."""
-        return self.message.record
+    def message(self) -> ReadMessage:
+        """Return the letter with its decompressed body, which may be a thousand times as large as the record."""
+        return read_message(self.record, self.broker)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +153,11 @@ class DeadLetters:
             async for letter in letters:
                 scanned += 1
                 if wanted.matches(letter) and may_read(letter.origin_topic):
-                    size += letter.record.size_bytes
+                    size += letter.size_bytes
                     if found and size > PAGE_BYTES_MAX:
                         break
                     found.append(letter)
-                places[_name(letter.record, letter.message.broker)] = letter.record.queue_offset
+                places[_name(letter.record, letter.broker)] = letter.record.queue_offset
                 if len(found) == limit or scanned == SCANNED_MAX:
                     break
             else:
@@ -214,11 +218,16 @@ class DeadLetters:
             has_jumped = result.next_offset > part.start
             return [], min(part.end, result.next_offset) if has_jumped else part.end
         records = read_records(result.body, queue, part.start, result.next_offset)
-        letters = [
-            letter
-            for record in records.messages
-            if record.queue_offset < part.end and (letter := read_letter(record, part.broker)) is not None
-        ]
+        letters: list[DeadLetter] = []
+        inflated_bytes = 0
+        for record in records.messages:
+            if record.queue_offset >= part.end or (letter := read_letter(record, part.broker)) is None:
+                continue
+            letters.append(letter)
+            inflated_bytes += letter.size_bytes if record.sys_flag & COMPRESSED else 0
+            if inflated_bytes >= INFLATED_BYTES_AT_ONCE:
+                inflated_bytes = 0
+                await asyncio.sleep(0)
         return letters, min(part.end, max(records.next_offset, part.start + 1))
 
     async def export(
@@ -280,21 +289,20 @@ class DeadLetters:
             if not is_metadata_unavailable(error):
                 raise
             return list(letters), False
-        return [
-            DeadLetter(letter.message, letter.origin_topic, letter.origin_message_id, sent.get(letter.record.stored_id))
-            for letter in letters
-        ], True
+        return [replace(letter, redriven_at=sent.get(letter.record.stored_id)) for letter in letters], True
 
 
 def read_letter(record: StoredMessage, broker: str) -> DeadLetter | None:
     """Return the letter of a record, or None if its body is damaged."""
     try:
-        message = read_message(record, broker)
+        body = record.inflated_body()
     except CorruptRecordError:
         return None
     properties = record.properties
     return DeadLetter(
-        message,
+        record,
+        broker,
+        max(record.size_bytes, len(body)),
         properties.get(PropertyName.DLQ_ORIGIN_TOPIC) or properties.get(PropertyName.RETRY_TOPIC),
         properties.get(PropertyName.DLQ_ORIGIN_MESSAGE_ID) or properties.get(PropertyName.ORIGIN_MESSAGE_ID),
     )

@@ -59,7 +59,7 @@ def message_of(letter: DeadLetter, *, group: str, to: str) -> Message | None:
     if to == TO_RETRY:
         properties[PropertyName.RETRY_TOPIC] = topic
         topic = pop_retry_topic(group, topic, is_v2=False) if _was_popped(letter) else retry_topic(group)
-    return Message(topic, letter.message.body, properties, letter.record.flag)
+    return Message(topic, letter.message().body, properties, letter.record.flag)
 
 
 def fixed_queue_of(letter: DeadLetter, *, group: str, to: str) -> MessageQueue | None:
@@ -70,7 +70,7 @@ def fixed_queue_of(letter: DeadLetter, *, group: str, to: str) -> MessageQueue |
     """
     if to != TO_RETRY or letter.origin_topic is None or not _was_popped(letter):
         return None
-    return MessageQueue(pop_retry_topic(group, letter.origin_topic, is_v2=False), letter.message.broker, 0)
+    return MessageQueue(pop_retry_topic(group, letter.origin_topic, is_v2=False), letter.broker, 0)
 
 
 def _was_popped(letter: DeadLetter) -> bool:

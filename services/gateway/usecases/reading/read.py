@@ -40,8 +40,8 @@ READER_GROUP: Final = "TOOLS_CONSUMER"
 FETCHES_AT_ONCE: Final = 8
 BODIES_BYTES_MAX: Final = 8 * 1024 * 1024
 """A read ends after the message with which its decompressed bodies reach this size."""
-# About 10 ms.
-_INFLATED_BYTES_AT_ONCE: Final = 1024 * 1024
+INFLATED_BYTES_AT_ONCE: Final = 1024 * 1024
+"""Size of bodies after whose decompression others go on; about 10 ms."""
 
 
 class Caller(Protocol):
@@ -312,7 +312,7 @@ class QueueReader:
             if size_bytes >= BODIES_BYTES_MAX:
                 records.end_before(record.queue_offset)
                 break
-            if inflated_bytes >= _INFLATED_BYTES_AT_ONCE:
+            if inflated_bytes >= INFLATED_BYTES_AT_ONCE:
                 inflated_bytes = 0
                 await asyncio.sleep(0)
             try:

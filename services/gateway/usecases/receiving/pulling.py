@@ -36,7 +36,7 @@ from services.gateway.auth.receipts import Receipts, TopicPart
 from services.gateway.errors import REFUSED_BY_BROKER, ProblemError, reserved_name
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.usecases.reading.fairgate import FairGate
-from services.gateway.usecases.reading.read import FETCHES_AT_ONCE, Caller, QueueReader
+from services.gateway.usecases.reading.read import FETCHES_AT_ONCE, INFLATED_BYTES_AT_ONCE, Caller, QueueReader
 from services.gateway.usecases.reading.results import DamagedRecord
 from services.gateway.usecases.receiving.turns import Turns, in_turn
 from services.gateway.usecases.receiving.wakes import Place, Wakes
@@ -52,8 +52,6 @@ PAUSE_MS_MAX: Final = 500
 
 log = logger("gateway.pulling")
 
-# About 10 ms.
-_INFLATED_BYTES_AT_ONCE: Final = 1024 * 1024
 # This takes half the time of a call of the class, which passes every field by name again.
 _new_tuple = tuple.__new__
 
@@ -354,7 +352,7 @@ def take_popped(pulled: Pulled, popped: PoppedRecords, receipts: Receipts, topic
                 pulled.inflated_bytes += len(body)
                 if pulled.is_large:
                     body = None
-            if inflated_bytes >= _INFLATED_BYTES_AT_ONCE:
+            if inflated_bytes >= INFLATED_BYTES_AT_ONCE:
                 inflated_bytes = 0
                 yield
         if part is not pop:  # The messages of one queue follow each other.

@@ -3,7 +3,7 @@
 A message with a delay level is not among them: it has no handle, and RocketMQ's brokers can't recall it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -36,9 +36,11 @@ from services.gateway.usecases.cluster.brokers import Brokers
 from services.gateway.usecases.page import Page
 from services.gateway.usecases.reading.messages import ReadMessage, read_message
 from services.gateway.usecases.reading.read import QueueReader
-from services.gateway.usecases.scheduled.listing import SECOND_MS, Place, merge_pages
+from services.gateway.usecases.scheduled.listing import SECOND_MS, MergedPage, Place, merge_pages
 
 LISTING: Final = "scheduled"
+PAGE_BYTES_MAX: Final = 6 * 1024 * 1024
+"""Size of decompressed bodies in a page. A page with one message of each broker may be larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +80,8 @@ class ScheduledMessages:
     ) -> Page[Scheduled]:
         """List messages by due time.
 
-        A page may have more messages than `limit` if several brokers have messages of one second, and fewer if brokers
-        have to look through many messages of other topics.
+        A page may have more messages than `limit` if several brokers have messages of one second. It may have fewer if
+        brokers have to look through many messages of other topics, or if the bodies are large.
 
         Raises:
             InvalidValueError: The cursor is not valid.
@@ -87,6 +89,23 @@ class ScheduledMessages:
             ClientError: A broker rejects the request.
         """
         places = await self._places(topic, from_ms) if cursor is None else _read_places(cursor)
+        bodies: dict[tuple[str, int], Scheduled | None] = {}
+        while True:
+            merged = await self._merged_page(topic, places, limit)
+            wanted = [pair for pair in merged.messages if to_ms is None or pair[1].delivery_at < to_ms]
+            if await self._read_bodies(wanted, bodies, bytes_max=None if limit == 1 else PAGE_BYTES_MAX):
+                break
+            # The bodies are too large for one page. A smaller page begins with the same messages.
+            limit //= 2
+        found = [bodies[broker, waiting.physical_offset] for broker, waiting in wanted]
+        has_more = bool(merged.places) and (
+            to_ms is None or min(second for second, _ in merged.places.values()) * SECOND_MS < to_ms
+        )
+        next_cursor = encode_cursor(LISTING, msgspec.json.encode(merged.places).decode()) if has_more else None
+        return Page([one for one in found if one is not None], next_cursor)
+
+    async def _merged_page(self, topic: str, places: Mapping[str, Place], limit: int) -> MergedPage:
+        names = {await self._brokers.master(broker): broker for broker in places}
 
         async def ask(address: str) -> WaitingMessages:
             second, position = places[names[address]]
@@ -96,21 +115,29 @@ class ScheduledMessages:
             response = await self._engine.call(address, RequestCode.GANTRY_WAITING_MESSAGES, header)
             return read_body(WaitingMessages.decode, response, address)
 
-        names = {await self._brokers.master(broker): broker for broker in places}
         asked = await self._brokers.ask(ask, places)
         if asked.failures:
             raise asked.problem()
-        merged = merge_pages(asked.answers, places)
-        found = [
-            await self._read(broker, waiting)
-            for broker, waiting in merged.messages
-            if to_ms is None or waiting.delivery_at < to_ms
-        ]
-        has_more = bool(merged.places) and (
-            to_ms is None or min(second for second, _ in merged.places.values()) * SECOND_MS < to_ms
-        )
-        next_cursor = encode_cursor(LISTING, msgspec.json.encode(merged.places).decode()) if has_more else None
-        return Page([one for one in found if one is not None], next_cursor)
+        return merge_pages(asked.answers, places)
+
+    async def _read_bodies(
+        self,
+        wanted: Sequence[tuple[str, WaitingMessage]],
+        bodies: dict[tuple[str, int], Scheduled | None],
+        *,
+        bytes_max: int | None,
+    ) -> bool:
+        """Read the messages that are missing in `bodies`. Return False as soon as they exceed `bytes_max`."""
+        size_bytes = 0
+        for broker, waiting in wanted:
+            name = broker, waiting.physical_offset
+            if name not in bodies:
+                bodies[name] = await self._read(broker, waiting)
+            one = bodies[name]
+            size_bytes += 0 if one is None else len(one.message.body)
+            if bytes_max is not None and size_bytes > bytes_max:
+                return False
+        return True
 
     async def recall(self, topic: str, handle: str) -> str:
         """Recall a message. Return RECALLED, or GONE if it was delivered or recalled before, or is about to be delivered.

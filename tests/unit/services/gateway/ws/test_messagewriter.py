@@ -105,6 +105,12 @@ def test_full_caches_are_emptied(writer: MessageWriter, monkeypatch: pytest.Monk
         assert 1 <= len(kept) <= 2
 
 
+def test_a_compressed_body_counts_with_its_decompressed_size(writer: MessageWriter) -> None:
+    data = b"".join(record(number, b"x" * 100_000, compression=Compression.ZLIB) for number in range(4))
+    taken = take_all(writer, data, bytes_max=150_000)
+    assert taken.offsets == [0, 1]
+
+
 def test_limits_end_a_slice_and_the_next_one_continues(writer: MessageWriter) -> None:
     data = pulled(range(10, 16))
     first = take_all(writer, data, offset=10, messages_max=2)

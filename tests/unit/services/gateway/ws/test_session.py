@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from gantry.model.compression import Compression
 from gantry.model.group import ConsumeFromWhere
 from services.gateway.errors import BROKER_UNAVAILABLE, UNKNOWN_TOPIC, ProblemError
 from services.gateway.ws.effects import Close, Join, Leave, Publish, Wake, WakeFeed
@@ -360,6 +361,18 @@ def test_a_message_not_acknowledged_in_time_is_sent_again_if_the_order_counts() 
     assert stream.session.tick(overdue_before_ms=lambda _: 4_999, now_ms=stream.now_ms) == []
     stream.say(type="ack", subscription="s1", receipts=[first["receipt"]])
     assert [offset for _, _, offset in stream.session.commits()] == [4]
+
+
+def test_overdue_messages_with_compressed_bodies_all_come_again() -> None:
+    data = b"".join(record(offset, b"x" * 15_000, compression=Compression.ZLIB) for offset in range(3))
+    stream = Stream()
+    subscription = stream.subscribe({queue(): 0}, order="orderly")
+    feed = subscription.feeds[queue()]
+    (first,) = stream.pull(subscription, feed, data, 3)
+    stream.session.tick(overdue_before_ms=lambda _: stream.now_ms, now_ms=stream.now_ms)
+    (again,) = stream.pull(subscription, feed, data, 3)
+    assert [message["queue_offset"] for message in again["messages"]] == ["0", "1", "2"]
+    assert (again["messages"], subscription.in_flight) == (first["messages"], 3)
 
 
 def test_an_overdue_message_that_the_broker_dropped_is_given_up() -> None:
