@@ -65,8 +65,8 @@ def fed_frame(
         feed: A name for these rows that is unique in this session; it becomes part of file names.
 
     Returns:
-        A frame for one query: the next call removes its rows. Until `plan_as_usual` is called, the session plans for
-        this         number of rows.
+        A frame for one query: the next call removes its rows. Until `plan_as_usual` is called, the session plans for this
+        number of rows.
 
     Raises:
         OSError: The files can't be written.
@@ -115,9 +115,21 @@ def _plan_for(spark: SparkSession, rows: int) -> None:
             spark.conf.set(setting, value)
     usual = configured.get(PARTITIONS)
     # In local mode, Gantry itself sets it when a session starts, unless there is spark-submit.
-    is_ours = is_local_master(spark.sparkContext.master or "") and UNDER_SUBMIT not in process_environment()
-    if usual is not None and is_ours:
+    is_local = is_local_master(spark.sparkContext.master or "")
+    if usual is None:
+        _plan_partitions(spark, rows)
+    elif is_local and UNDER_SUBMIT not in process_environment():
         spark.conf.set(PARTITIONS, "1" if rows <= ONE_TASK_ROWS_MAX else usual)
+
+
+def _plan_partitions(spark: SparkSession, rows: int) -> None:
+    """Set the number of partitions on a cluster where nobody has set it."""
+    # A query that is planned at once has Spark's default of 200 tasks for each shuffle, even for ten rows.
+    if rows > WHOLE_QUERY_ROWS_MAX:
+        spark.conf.unset(PARTITIONS)
+    else:
+        wanted = 1 if rows <= ONE_TASK_ROWS_MAX else 2 * spark.sparkContext.defaultParallelism
+        spark.conf.set(PARTITIONS, str(wanted))
 
 
 def _replace(folder: Path, table: pa.Table, feed: str) -> None:

@@ -29,6 +29,8 @@ QUEUED_MAX: Final = 100
 """The limit for the queued runs that one turn reads."""
 PRUNED_MAX: Final = 100
 """The limit for the runs that one call of `prune` deletes. Each has a page of up to 2 MB."""
+REMOVED: Final = ":removed"
+"""The end of the job's name of a run that is being deleted. Readers ask for the runs of a job, so they don't find it."""
 
 _COLUMNS: Final = (
     "id, job, window_start, window_end, trigger, requested_by, status, attempt, error, created_at, started_at"
@@ -56,15 +58,26 @@ _COVERED: Final = (
 
 # The rows and the page of a run are deleted with it. After a long absence there are millions, and the scheduler's
 # statements have a short time limit.
-_PRUNE: Final = (
+_OLD: Final = (
     "WITH last AS (SELECT DISTINCT ON (job) id FROM report_runs WHERE status = 'succeeded'"
     " ORDER BY job, finished_at DESC),"
-    " old AS (SELECT id, finished_at, sum(coalesce(rows, 0)) OVER (ORDER BY finished_at, id) - coalesce(rows, 0) AS before"
+    " old AS (SELECT id, job, coalesce(rows, 0) AS own, finished_at,"
+    " sum(coalesce(rows, 0)) OVER (ORDER BY finished_at, id) - coalesce(rows, 0) AS before"
     " FROM report_runs WHERE status IN ('succeeded', 'failed', 'timed_out')"
-    " AND finished_at < clock_timestamp() - %s AND id NOT IN (SELECT id FROM last))"
-    " DELETE FROM report_runs WHERE id IN"
-    " (SELECT id FROM old WHERE before < %s ORDER BY finished_at, id LIMIT %s) RETURNING id, job"
+    " AND finished_at < clock_timestamp() - %(age)s AND id NOT IN (SELECT id FROM last) AND job NOT LIKE '%%:removed')"
 )
+_PRUNE: Final = (
+    _OLD + " DELETE FROM report_runs WHERE id IN"  # noqa: S608 - constants of this module.
+    " (SELECT id FROM old WHERE before + own <= %(rows_max)s ORDER BY finished_at, id LIMIT %(runs_max)s)"
+    " RETURNING id, job"
+)
+# Only the oldest run, so that runs are deleted in their order.
+_HIDE: Final = (
+    _OLD + " UPDATE report_runs SET job = job || ':removed' WHERE id ="  # noqa: S608 - constants of this module.
+    " (SELECT id FROM old WHERE before = 0 AND own > %(rows_max)s ORDER BY finished_at, id LIMIT 1) RETURNING id"
+)
+_HIDDEN: Final = "SELECT id, job FROM report_runs WHERE job LIKE '%:removed' ORDER BY finished_at, id LIMIT 1"
+_TABLES_OF_ROWS: Final = ("report_lag_rows", "report_backlog_rows")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +128,13 @@ class PrunedRun:
 
     id: UUID
     job: str
+
+
+class Pruning(NamedTuple):
+    """The result of a call of `prune`: the runs that are deleted now, and whether the next call may find more."""
+
+    runs: Sequence[PrunedRun]
+    is_more: bool
 
 
 class Runs:
@@ -279,16 +299,36 @@ class Runs:
         began: datetime | None = row[0]
         return began
 
-    def prune(self, *, older_than: timedelta, rows_max: int) -> list[PrunedRun]:
-        """Delete runs that ended long ago, except the last success of each job; return them, as their files remain.
+    def prune(self, *, older_than: timedelta, rows_max: int) -> Pruning:
+        """Delete runs that ended long ago, except the last success of each job.
+
+        A run with more than `rows_max` rows takes several calls: the first one hides the run from all readers, because
+        they must not find a part of a report. The next calls delete its rows, and then the run itself.
 
         Args:
             older_than: The age at which runs are deleted.
-            rows_max: The limit for the rows of these runs. The next call continues. If a run alone has more, only that
-                run is deleted: readers must not find a part of a report.
+            rows_max: The limit for the rows that one call deletes.
         """
-        rows = self._connection.execute(_PRUNE, (older_than, rows_max, PRUNED_MAX)).fetchall()
-        return [PrunedRun(*row) for row in rows]
+        hidden = self._connection.execute(_HIDDEN).fetchone()
+        if hidden is not None:
+            run_id, job = hidden
+            return self._prune_hidden(run_id, job, rows_max)
+        given = {"age": older_than, "rows_max": rows_max, "runs_max": PRUNED_MAX}
+        pruned = [PrunedRun(*row) for row in self._connection.execute(_PRUNE, given).fetchall()]
+        is_hiding = not pruned and self._connection.execute(_HIDE, given).rowcount > 0
+        return Pruning(pruned, is_more=bool(pruned) or is_hiding)
+
+    def _prune_hidden(self, run_id: UUID, job: str, rows_max: int) -> Pruning:
+        for table in _TABLES_OF_ROWS:
+            deleted = self._connection.execute(
+                f"DELETE FROM {table} WHERE ctid = ANY(ARRAY("  # noqa: S608 - constants.
+                f"SELECT ctid FROM {table} WHERE run_id = %s LIMIT %s))",
+                (run_id, rows_max),
+            ).rowcount
+            if deleted:
+                return Pruning((), is_more=True)
+        self._connection.execute("DELETE FROM report_runs WHERE id = %s", (run_id,))
+        return Pruning((PrunedRun(run_id, job.removesuffix(REMOVED)),), is_more=True)
 
     def prune_throughput(self, *, older_than: Mapping[str, timedelta], limit: int) -> int:
         """Delete old buckets of report_throughput, at most `limit` of each unit; return the number of deleted rows.

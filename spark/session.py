@@ -91,7 +91,8 @@ def open_session(app: str, *, master: str | None = "local[*]", settings: Session
 
     Args:
         app: The name of the application in Spark's logs and pages.
-        master: "local[…]", "spark://host:port", "yarn", …; None under spark-submit, which has the master already.
+        master: "local[…]", "spark://host:port", "yarn", …. Under spark-submit it has no effect, because spark-submit has
+            the master already.
         settings: The settings; None for the defaults. The settings of spark-submit (`--conf`, `--properties-file`, its
             other options, spark-defaults.conf) win over them, except over OURS_ALWAYS.
 
@@ -111,14 +112,18 @@ def open_session(app: str, *, master: str | None = "local[*]", settings: Session
     submitted = _submitted_settings() if UNDER_SUBMIT in environment else {}
     is_local = is_local_master(submitted.get("spark.master") or master or "")
     jvm_options: Sequence[str] = ()
-    if UNDER_SUBMIT not in environment:
+    if submitted:
+        # Otherwise PySpark takes "python3" from the path of each executor, which may have no packages. If spark-submit
+        # was told of a Python, it has set this variable.
+        environment.setdefault("PYSPARK_PYTHON", sys.executable)
+    else:
         java = find_java(environment)
         prepare_environment(environment, is_local=is_local, java_home=java.home)
         jvm_options = _archive_options(settings, java, environment) if is_local else ()
     # Readers of reports can't act on this warning, and our tests run with the pandas version that it names.
     warnings.filterwarnings("ignore", message=PANDAS_WARNING, category=FutureWarning)
     builder = SparkSession.builder.appName(submitted.get("spark.app.name", app))
-    if master is not None:
+    if master is not None and "spark.master" not in submitted:
         builder = builder.master(master)
     for key, value in spark_settings(settings, is_local=is_local, cores=cpu_count(), jvm_options=jvm_options).items():
         if not submitted or key in OURS_ALWAYS or key not in {*submitted, *OF_THE_START}:

@@ -250,9 +250,9 @@ class Turns:
         deleted = sum(job.prune(runs, self._settings) for job in JOBS.values())
         pruned = runs.prune(older_than=self._settings.keep, rows_max=ROWS_AT_ONCE)
         # If something was removed, there may be more. Then the next turn continues.
-        if not deleted and not pruned:
+        if not deleted and not pruned.is_more:
             self._pruned_at_ms = now_ms
-        return pruned
+        return list(pruned.runs)
 
     def _claim(self, runs: Runs, own: Mapping[UUID, Run]) -> list[Run]:
         slots = self._settings.runs_max - len(own)

@@ -14,6 +14,7 @@ from gantry.runtime.clock import SystemClock
 from services.gateway.app import make_application
 from services.gateway.auth.keyring import KeyRecord, KeyRing, digest_of
 from services.gateway.db.engine import Database
+from services.gateway.db.reportrows import ReportRowRepository
 from services.gateway.db.reporttables import (
     REPORT_BACKLOG_ROWS,
     REPORT_LAG_ROWS,
@@ -229,6 +230,25 @@ async def test_rows_are_read_page_by_page(http, database):
     [item] = (await http.get(ROWS, params=query, headers=key("metrics"))).json()["items"]
     assert (item["lag_messages"], item["lag_seconds"], item["evidence"], item["verdict"]) == (3, None, {"a": 1}, "OK")
     assert (await http.get(ROWS, params={"group": "NOBODY"})).json()["items"] == []
+
+
+async def test_rows_of_a_run_that_is_removed_meanwhile_are_no_answer(http, database, monkeypatch):
+    run = await started(http)
+    await finish(database, run)
+    async with database.transaction() as session:
+        await session.execute(insert(REPORT_LAG_ROWS), [row(run, "g", "T")])
+    assert len((await http.get(ROWS, params={"run": run})).json()["items"]) == 1
+    read = ReportRowRepository.lag_rows
+
+    async def remove_and_read(self, run_id, **wanted):
+        # The scheduler hides a run before it deletes the first of its rows.
+        async with database.transaction() as session:
+            await session.execute(update(REPORT_RUNS).values(job="lag_report:removed"))
+        return await read(self, run_id, **wanted)
+
+    monkeypatch.setattr(ReportRowRepository, "lag_rows", remove_and_read)
+    answer = await http.get(ROWS, params={"run": run})
+    assert (answer.status_code, answer.json()["type"].rpartition("/")[2]) == (404, "unknown-run")
 
 
 async def test_a_page_runs_in_a_sandbox(http, database):

@@ -21,8 +21,6 @@ READY_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 30.0
 DEPLOY = "org.apache.spark.deploy"
 LOOPBACK = "127.0.0.1"
-SHUFFLE_PARTITIONS = 4
-"""Two for each core of the worker."""
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Options of a JVM that lives for seconds: it compiles in one quick step and collects garbage in one thread."""
 
@@ -36,10 +34,8 @@ class Cluster:
         self.master = ""
         conf = folder / "conf"
         conf.mkdir()
-        # Spark's own number of partitions is 200. Each is a task, and each shuffle of a small report would have 200 of them.
         (conf / "spark-defaults.conf").write_text(
             f"spark.driver.defaultJavaOptions {QUICK}\nspark.executor.defaultJavaOptions {QUICK}\n"
-            f"spark.sql.shuffle.partitions {SHUFFLE_PARTITIONS}\n"
         )
         # For the process that starts a job: it and the executors that connect back use this address.
         self.environment = {

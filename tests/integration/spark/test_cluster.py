@@ -1,6 +1,7 @@
 """A job on a cluster of Spark's own, whose workers have neither our code nor our time zone, says what it says here."""
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -99,6 +100,8 @@ def test_a_report_by_spark_submit_has_the_settings_of_its_command_line(
     assert by_place(said["items"]) == by_place(rows_here)
     (application,) = cluster.applications("nightly-lag")
     assert '"-Xmx600M"' in application, "the executor's heap"
+    tasks = {int(number) for number in re.findall(r"Running task (\d+)\.0 in stage", application)}
+    assert max(tasks) < 10, "a small report does not have Spark's 200 partitions"
     # Hadoop's FileSystem has written both.
     page = said["files"]["html"]
     assert page == f"{shared}/lag_report/{said['run']}.html"

@@ -1,9 +1,11 @@
 """report_runs and report_schedules on a real Postgres: who may run what, and who may write about it."""
 
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from uuid import uuid4
+from typing import Any
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
@@ -256,27 +258,80 @@ def test_old_runs_go_but_never_the_last_report(runs: Runs, connection: Connectio
             (run.id,),
         )
     pruned = runs.prune(older_than=timedelta(days=30), rows_max=1_000)
-    assert {(run.id, run.job) for run in pruned} == {(run.id, "lag_report") for run in (ended[0], ended[1], failed)}
+    assert {(run.id, run.job) for run in pruned.runs} == {
+        (run.id, "lag_report") for run in (ended[0], ended[1], failed)
+    }
     assert connection.execute("SELECT html FROM report_pages").fetchall() == [("2",)]
     for table in ("report_backlog_rows", "report_lag_rows"):
         assert connection.execute(f"SELECT run_id FROM {table}").fetchall() == [(ended[2].id,)]
     assert runs.find(waiting.id) is not None
 
 
-def test_old_runs_go_a_few_rows_at_a_time_and_never_in_part(runs: Runs, connection: Connection) -> None:
+def old_runs(runs: Runs, connection: Connection, *rows: int | None) -> list[UUID]:
+    """Queue runs that ended 40, 39, … days ago, with this number of rows."""
     ended = []
-    for number, rows in enumerate((3, 4, 5, 50, None, 1)):
+    for number, count in enumerate(rows):
         run = queue(runs, end=NOON + timedelta(hours=number))
         claimed(runs, run)
         publish(connection, lag_report.TABLE, run_id=run.id, attempt=1, rows=[], page="", files={})
-        connection.execute("UPDATE report_runs SET rows = %s WHERE id = %s", (rows, run.id))
+        connection.execute(
+            "INSERT INTO report_lag_rows (run_id, level, group_name, topic, broker, queue_id, as_of, verdict, cause, evidence)"
+            " SELECT %s, 'queue', 'g', 'T', 'b', n, now(), 'OK', '', '{}' FROM generate_series(1, %s) AS n",
+            (run.id, count or 0),
+        )
+        connection.execute("UPDATE report_runs SET rows = %s WHERE id = %s", (count, run.id))
         age(connection, run, "finished_at", (40 - number) * 86_400)
         ended.append(run.id)
+    return ended
 
-    def prune() -> list[int]:
-        return sorted(ended.index(one.id) for one in runs.prune(older_than=timedelta(days=30), rows_max=10))
 
-    assert [prune() for _ in range(4)] == [[0, 1, 2], [3], [4], []], "the last success stays"
+def test_old_runs_go_a_few_rows_at_a_time_and_in_their_order(runs: Runs, connection: Connection) -> None:
+    ended = old_runs(runs, connection, 3, 4, 5, 50, None, 1)
+    found = []
+    while (pruning := runs.prune(older_than=timedelta(days=30), rows_max=10)).is_more:
+        found.append(sorted(ended.index(one.id) for one in pruning.runs))
+    hidden = [[]] * 6
+    assert found == [[0, 1], [2], *hidden, [3], [4]], "the last success stays"
+    assert {one.job for one in runs.prune(older_than=timedelta(days=30), rows_max=10).runs} == set()
+
+
+def test_readers_of_a_large_old_run_find_all_of_it_or_no_run(runs: Runs, connection: Connection) -> None:
+    large, _ = old_runs(runs, connection, 25, 1)
+    left = []
+    while True:
+        pruning = runs.prune(older_than=timedelta(days=30), rows_max=10)
+        (is_there,) = one(connection, "SELECT count(*) FROM report_runs WHERE id = %s AND job = 'lag_report'", large)
+        (rows,) = one(connection, "SELECT count(*) FROM report_lag_rows WHERE run_id = %s", large)
+        assert rows == 25 or not is_there
+        left.append(rows)
+        if pruning.runs:
+            break
+    # The first call hides the run and deletes nothing, so that a reader who has found it can still read it.
+    assert left == [25, 15, 5, 0, 0]
+    assert [(pruned.id, pruned.job) for pruned in pruning.runs] == [(large, "lag_report")]
+    assert one(connection, "SELECT count(*) FROM report_pages WHERE run_id = %s", large) == (0,)
+
+
+def test_a_large_old_run_is_deleted_within_the_limit_of_a_statement(
+    runs: Runs, connection: Connection, postgres: PostgresServer
+) -> None:
+    large, _ = old_runs(runs, connection, 100_000, 1)
+    with connect(postgres.url, application="test", statement_timeout_ms=1_000_000) as other:
+        started = time.monotonic()
+        with other.transaction(force_rollback=True):
+            other.execute("DELETE FROM report_runs WHERE id = %s", (large,))
+        whole_ms = int(1_000 * (time.monotonic() - started))
+    # The limit is below the time of one statement for the whole run, as 5 s are for a run of 200,000 rows and more.
+    with connect(postgres.url, application="test", statement_timeout_ms=max(50, whole_ms // 2)) as limited:
+        while not Runs(limited).prune(older_than=timedelta(days=30), rows_max=5_000).runs:
+            pass
+    assert one(connection, "SELECT count(*) FROM report_lag_rows WHERE run_id = %s", large) == (0,)
+
+
+def one(connection: Connection, query: str, run_id: UUID) -> tuple[Any, ...]:
+    row = connection.execute(query, (run_id,)).fetchone()  # type: ignore[arg-type]
+    assert row is not None
+    return row
 
 
 def test_schedules_are_those_of_the_last_scheduler(runs: Runs) -> None:

@@ -1,6 +1,7 @@
 """`spark-submit` as docs/internals/clusters.md has it: on one machine for real, on others as far as it goes without them."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -91,9 +92,9 @@ def test_yarn_would_be_given_our_script_and_arguments(tmp_path: Path) -> None:
 SHOWN = """
 import json, sys
 from spark.session import SessionSettings, open_session
-session = open_session("code", master=None, settings=SessionSettings(shuffle_partitions=7, is_brief=True))
+session = open_session("code", settings=SessionSettings(shuffle_partitions=7, is_brief=True))
 context = session.sparkContext
-print("FOUND " + json.dumps([dict(context.getConf().getAll()), context.master, session.sql("SELECT 1 AS one").toArrow().to_pylist()]))
+print("FOUND " + json.dumps([dict(context.getConf().getAll()), context.master, context.pythonExec, session.sql("SELECT 1 AS one").toArrow().to_pylist()]))
 session.stop()
 """
 
@@ -119,13 +120,14 @@ def test_what_spark_submit_was_told_wins(tmp_path: Path) -> None:
     ended = submit("--master", "local[3]", "--name", "said", *words, *zone, str(script), extra={})
     assert ended.returncode == 0, ended.stderr[-3000:]
     (line,) = (line for line in ended.stdout.splitlines() if line.startswith("FOUND "))
-    conf, master, rows = json.loads(line.removeprefix("FOUND "))
+    conf, master, python, rows = json.loads(line.removeprefix("FOUND "))
     # Spark puts options of its own before those.
     own = conf["spark.driver.extraJavaOptions"].removesuffix(told["spark.driver.extraJavaOptions"])
     assert "log4j2" not in own
     conf["spark.driver.extraJavaOptions"] = conf["spark.driver.extraJavaOptions"].removeprefix(own)
     assert {name: conf[name] for name in told} == told
     assert (master, conf["spark.app.name"], rows) == ("local[3]", "said", [{"one": 1}])
+    assert python == sys.executable, "workers need the packages, which another Python of their path may not have"
     assert conf["spark.sql.session.timeZone"] == "UTC", "buckets are those of UTC"
 
 

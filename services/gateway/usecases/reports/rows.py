@@ -13,6 +13,7 @@ from typing import Final, Generic, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from gantry.model.errors import InvalidValueError
 from gantry.runtime.clock import Clock
@@ -123,6 +124,7 @@ class ReportRows:
             rows = await repository.lag_rows(
                 found.id, group=group, topic=topic, level=level, after=after, limit=min(limit + 1, LIST_LIMIT_MAX)
             )
+            await _require_all_rows(session, LAG_REPORT, found)
         return RunRows(found.id, as_of or found.window_end, _page(rows, limit, _lag_cursor))
 
     async def backlog(
@@ -136,6 +138,7 @@ class ReportRows:
             rows = await ReportRowRepository(session).backlog_rows(
                 found.id, group=group, topic=topic, section=section, after=after, limit=min(limit + 1, LIST_LIMIT_MAX)
             )
+            await _require_all_rows(session, BACKLOG_PROFILE, found)
         return RunRows(found.id, found.window_end, _page(rows, limit, _backlog_cursor))
 
     async def throughput(
@@ -185,6 +188,12 @@ async def _require_success(repository: ReportRepository, job: str, run_id: uuid.
         detail = f"run: {found.id} is {found.status}; only runs that succeeded have rows"
         raise ProblemError(CONFLICT, detail, field="run")
     return found
+
+
+async def _require_all_rows(session: AsyncSession, job: str, run: Run) -> None:
+    """Raise ProblemError (404) if rows of a run may have been deleted before this."""
+    # The scheduler deletes the rows of an old run in pieces, after it has hidden the run.
+    await _require_success(ReportRepository(session), job, run.id)
 
 
 def _page(rows: Sequence[T], limit: int, cursor_of: Callable[[T], str]) -> Page[T]:
