@@ -16,7 +16,16 @@ from pyspark.sql import SparkSession
 
 from gantry.runtime.errors import StartupError
 from gantry.runtime.telemetry import logger
-from spark.reportfiles import is_uri, page_file, parquet_folder, parquet_name, put_file, remove_run, write_page
+from spark.reportfiles import (
+    is_uri,
+    page_file,
+    parquet_folder,
+    parquet_name,
+    put_file,
+    remove_run,
+    require_writable,
+    write_page,
+)
 
 log = logger("spark.jobs")
 
@@ -84,6 +93,8 @@ class FolderOutput:
         self._page = page_file(output, job, run_id).absolute()
         self._parquet = parquet_folder(output, job, run_id, day).absolute()
         self.html, self.parquet = str(self._page), str(self._parquet)
+        # Checked now, and not after an hour of work.
+        require_writable(self._page.parent)
 
     def write(self, rows: Path, page: str) -> None:
         """Write rows and page."""

@@ -6,6 +6,7 @@ folder, LOGS is the same folder by default. The scheduler imports this module, s
 """
 
 import re
+import tempfile
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,6 +43,13 @@ def page_file(output: str, job: str, run_id: UUID) -> Path:
 def parquet_folder(output: str, job: str, run_id: UUID, day: datetime) -> Path:
     """Return the folder of a run's Parquet files."""
     return Path(output) / job / parquet_name(run_id, day)
+
+
+def require_writable(folder: Path) -> None:
+    """Create a folder if it is missing, and raise OSError unless files can be created in it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        pass
 
 
 def put_file(source: Path, target: Path) -> None:

@@ -103,3 +103,15 @@ def test_an_output_that_can_not_be_written_to_is_worth_another_attempt(
     for output in ("file:/proc/reports", f"file:{tmp_path}/file/reports"):
         with pytest.raises(OSError, match=rf"^{output}: can't be written to: "):
             open_run(output)
+
+
+def test_a_folder_that_can_not_be_written_to_is_found_before_anything_is_computed(
+    open_run: Callable[..., Output], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    for output in ("/proc/reports", f"{tmp_path}/file/reports"):
+        with pytest.raises(OSError, match="directory"):
+            open_run(output)
+    folder = tmp_path / "Päth with space"
+    open_run(str(folder))
+    assert names(folder) == []
