@@ -1,4 +1,4 @@
-"""Combines equal rows: groups with the same topic and the same verdict, if there are many.
+"""Combines equal rows: groups with the same topic and the same verdict, if there are many. Retry topics count as one.
 
 If five hundred groups stopped on one topic, that is one finding. A page that has a row, a section and a chart for each
 group would have room for nothing else.
@@ -8,16 +8,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gantry.model.names import retry_topic
 from spark.page.lagrows import LagRow, read_row, worst_first
 
 COMBINED_ABOVE: Final = 20
 """The number of rows up to which nothing is combined, because people can read the rows one by one."""
 COMBINED_MIN: Final = 3
+RETRY_TOPICS: Final = "retry topics"
+"""The name of the topic of a combined row if each group has its own, `%RETRY%group`."""
 
 
 @dataclass(frozen=True, slots=True)
 class CombinedRow:
-    """Rows of one topic and one verdict, the worst first; or a single row."""
+    """Rows of one topic, or of the groups' retry topics, and one verdict, the worst first; or a single row."""
 
     rows: tuple[LagRow, ...]
 
@@ -25,6 +28,11 @@ class CombinedRow:
     def worst(self) -> LagRow:
         """The row that represents all rows."""
         return self.rows[0]
+
+    @property
+    def topic(self) -> str:
+        """The topic's name, or RETRY_TOPICS."""
+        return self.worst.topic if len(self.rows) == 1 else _shared_topic(self.worst)
 
     @property
     def more(self) -> str:
@@ -36,7 +44,7 @@ def combine_rows(rows: Sequence[LagRow]) -> list[CombinedRow]:
     """Return the rows with equal rows combined, the worst first."""
     equal: dict[tuple[str, str], list[LagRow]] = {}
     for row in sorted(rows, key=worst_first):
-        equal.setdefault((row.topic, row.verdict), []).append(row)
+        equal.setdefault((_shared_topic(row), row.verdict), []).append(row)
     combined: list[CombinedRow] = []
     for found in equal.values():
         if len(rows) > COMBINED_ABOVE and len(found) >= COMBINED_MIN:
@@ -44,6 +52,10 @@ def combine_rows(rows: Sequence[LagRow]) -> list[CombinedRow]:
         else:
             combined += [CombinedRow((row,)) for row in found]
     return sorted(combined, key=lambda one: worst_first(one.worst))
+
+
+def _shared_topic(row: LagRow) -> str:
+    return RETRY_TOPICS if row.topic == retry_topic(row.group) else row.topic
 
 
 def rows_to_chart(combined: Iterable[CombinedRow]) -> list[CombinedRow]:

@@ -63,7 +63,7 @@ def _worst(
         description=_describe_bars(items),
         columns=("Group and topic", "Verdict", title),
         rows=[
-            (f"{row.group}{one.more} on {row.topic}", verdict_style(row.verdict)[2], show(row)) for row, one in charted
+            (f"{row.group}{one.more} on {one.topic}", verdict_style(row.verdict)[2], show(row)) for row, one in charted
         ],
         note=note,
         widths=(THIRD, NARROW),
@@ -72,7 +72,7 @@ def _worst(
 
 def _bar(row: LagRow, one: CombinedRow, value: float | None, value_text: str) -> Bar:
     colour, sign, _ = verdict_style(row.verdict)
-    return Bar(f"{sign} {row.group}{one.more} · {row.topic}", value, value_text, colour)
+    return Bar(f"{sign} {row.group}{one.more} · {one.topic}", value, value_text, colour)
 
 
 def messages(row: LagRow) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from spark.page.combinedrows import CombinedRow
+from spark.page.combinedrows import RETRY_TOPICS, CombinedRow
 from spark.page.formatting import EMPTY_CELL, at, count, duration, moment, plural, rate, time_left, unknown
 from spark.page.laglines import drained_between
 from spark.page.lagrows import LagGroup, LagRow, LagTopic, Owner
@@ -56,12 +56,13 @@ def group_sections(groups: Sequence[LagGroup], combined: Sequence[CombinedRow]) 
         return None, {}
     shared = {row.group: one for one in combined if len(one.rows) > 1 for row in one.rows}
     together: dict[int | str, list[LagGroup]] = {}
+    topics: dict[str, str] = {group: one.topic for group, one in shared.items()}
     for group in groups:
         # A group with several topics is in several rows, so it gets its own section.
         one = shared.get(group.name) if len(group.topics) == 1 else None
         together.setdefault(group.name if one is None else id(one), []).append(group)
     ids = {group.name: f"g{position}" for position, group in enumerate(groups, start=1)}
-    parts = (_part(found, ids, is_open=index < OPEN_MAX) for index, found in enumerate(together.values()))
+    parts = (_part(found, ids, topics, is_open=index < OPEN_MAX) for index, found in enumerate(together.values()))
     fitting = within(parts, SECTIONS_BYTES_MAX)
     kept, left = list(together.values())[: len(fitting)], list(together.values())[len(fitting) :]
     anchors = {group.name: ids[group.name] for found in kept for group in found[:MEMBERS_MAX]}
@@ -106,22 +107,31 @@ def _left_out(groups: Sequence[LagGroup]) -> Content:
     )
 
 
-def _part(groups: Sequence[LagGroup], ids: Mapping[str, str], *, is_open: bool) -> Html:
-    """Return the section of one group, or one section that contains the sections of equal groups."""
+def _part(groups: Sequence[LagGroup], ids: Mapping[str, str], topics: Mapping[str, str], *, is_open: bool) -> Html:
+    """Return the section of one group, or one section that contains the sections of equal groups.
+
+    Args:
+        groups: The groups, the worst first.
+        ids: Group → the id of its details.
+        topics: Group → the name of the topic that it shares with other groups.
+        is_open: Whether the section is open at first.
+    """
     if len(groups) == 1:
         return _section(groups[0], ids[groups[0].name], is_open=is_open)
     worst, listed = groups[0].worst, groups[:MEMBERS_MAX]
+    topic = topics[groups[0].name]
     title = el(
         "h3",
         el("span", f"{len(groups):,} groups"),
-        el("span", el("bdi", worst.topic), class_="topicname"),
+        el("span", el("bdi", topic), class_="topicname"),
         badge(worst),
     )
     inner = [_section(group, ids[group.name], is_open=False) for group in listed]
     left = len(groups) - len(listed)
     more = None
     if left:
-        command = "gantry report show lag_report --topic ", el("bdi", worst.topic)
+        # Each retry topic is of one group only.
+        command = "gantry report show lag_report", [] if topic == RETRY_TOPICS else [" --topic ", el("bdi", topic)]
         more = el("p", f"{plural(left, 'more group')}, none of them worse: ", el("code", command), class_="note")
     detail = el("p", "The worst, ", el("bdi", worst.group), f": {sentence(worst.cause)}") if worst.cause else None
     return el("details", el("summary", title), detail, inner, more, class_="group many", open=is_open)

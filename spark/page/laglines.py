@@ -6,7 +6,7 @@ from typing import Final
 
 from gantry.model.lag import UNKNOWN_RANGE, drain_range
 from spark.page.chart import NARROW, WIDE, ChartRenderer
-from spark.page.combinedrows import CombinedRow
+from spark.page.combinedrows import RETRY_TOPICS, CombinedRow
 from spark.page.formatting import at, count, duration, unknown
 from spark.page.lagrows import LagRow
 from spark.page.lines import behind_lines, lag_lines
@@ -92,8 +92,10 @@ def _line_figures(
 
 def _describe_combined(one: CombinedRow) -> str:
     """Return a text that says which groups a line represents."""
-    others = len(one.rows) - 1
-    return f"The worst of {others + 1:,} groups of this topic. " if others else ""
+    if len(one.rows) == 1:
+        return ""
+    where = "with their retry topics" if one.topic == RETRY_TOPICS else "of this topic"
+    return f"The worst of {len(one.rows):,} groups {where}. "
 
 
 def _waited(row: LagRow) -> str:

@@ -59,7 +59,7 @@ def _table_rows(one: CombinedRow, anchors: Mapping[str, str]) -> Html:
         return _row(one.worst, anchors.get(one.worst.group))
     worst, members = one.worst, one.rows[:MEMBERS_MAX]
     why = el("span", "The worst, ", el("bdi", worst.group), f": {worst.cause}", class_="cause") if worst.cause else None
-    names = f"{len(one.rows):,} groups ", el("span", el("bdi", worst.topic), class_="topicname"), why
+    names = f"{len(one.rows):,} groups ", el("span", el("bdi", one.topic), class_="topicname"), why
     left = len(one.rows) - len(members)
     more = el("p", f"{left:,} more like these, none of them worse, are left out.", class_="note") if left else None
     inner = overview("lag", [_row(row, anchors.get(row.group)) for row in members])

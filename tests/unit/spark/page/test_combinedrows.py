@@ -44,6 +44,21 @@ def test_few_groups_are_not_combined() -> None:
     assert len(table(page(many(20)))) == 20
 
 
+def test_retry_topics_of_groups_are_one_row_although_each_group_has_its_own() -> None:
+    retried = [stopped(f"g{index:03}", topic=f"%RETRY%g{index:03}") for index in range(300)]
+    html = page([*retried, stopped("other", topic="T")])
+    rows = table(html)
+    assert len(rows) == 2
+    assert rows[0][0].startswith("▲stopped300 groups retry topicsThe worst, g000: ")
+    said = text(html)
+    assert "300 groups retry topics" in said
+    assert "--topic %RETRY%" not in said
+    assert "--topic retry topics" not in said
+    # The retry topic of another group is a topic as any other.
+    shared = [stopped(f"g{index:03}", topic="%RETRY%g000") for index in range(1, 30)]
+    assert table(page(shared))[0][0].startswith("▲stopped29 groups %RETRY%g000")
+
+
 def test_a_combined_row_states_the_number_of_unknown_groups_and_of_those_without_an_end() -> None:
     rows = [stopped(f"g{index:02}", lag_messages=None if index == 3 else 5, in_rate=None) for index in range(20)]
     rows += [stopped(f"h{index}", lag_messages=5, **DRAINING) for index in range(2)]
