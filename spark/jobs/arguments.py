@@ -272,10 +272,11 @@ def _stack(data: str) -> tuple[str, str]:
 def source_options(arguments: Arguments, kind: str) -> dict[str, str]:
     """Return the options of the data source that follow from a job's arguments.
 
-    The kind `messages` has no option `groups`, so a job that reads it must select the groups itself.
+    The kind `messages` has no option `groups`, so a job that reads it must select the groups itself. With a database,
+    that kind fails if a broker is away, but a report goes on without that broker.
     """
     options = {"namesrv": ";".join(arguments.namesrv)}
-    if arguments.database is not None:
+    if arguments.database is not None and kind != MESSAGES:
         options["database"] = arguments.database
     if arguments.access is not None:
         options["access"] = arguments.access

@@ -76,7 +76,11 @@ def topic_broker_of(queue: MessageQueue) -> TopicBroker:
 
 
 async def find_queues(
-    engine: ClientEngine, options: Options, pushed: Pushed, also: Iterable[TopicBroker] = ()
+    engine: ClientEngine,
+    options: Options,
+    pushed: Pushed,
+    also: Iterable[TopicBroker] = (),
+    expected: Iterable[TopicBroker] = (),
 ) -> TopicQueues:
     """Find all queues.
 
@@ -85,6 +89,7 @@ async def find_queues(
         options: The options that select topics.
         pushed: The filters on topics, brokers and queues that Spark pushed down.
         also: Places to ask for even if name servers do not report them.
+        expected: Places that are unknown if name servers do not know the broker.
 
     Raises:
         ClientError: No name server answers.
@@ -92,6 +97,9 @@ async def find_queues(
     registered = (await engine.cluster_info()).broker_addr_table
     found = TopicQueues()
     at_once = asyncio.Semaphore(REQUESTS_MAX)
+    for topic, broker in expected:
+        if broker not in registered and pushed.passes("topic", topic) and pushed.passes("broker", broker):
+            found.unknown[topic, broker] = f"broker {broker}: no name server knows it just now"
     names = await _topics(engine, options, pushed, registered)
     read_queues_of: dict[TopicBroker, int | None] = dict.fromkeys(also)
 

@@ -18,11 +18,13 @@ from gantry.model.group import SubscriptionData
 from gantry.model.javahash import java_hash
 from gantry.model.message import MessageQueue
 from spark.datasource.brokers import live
+from spark.datasource.brokers.metadata import read_metadata
 from spark.datasource.brokers.queuepull import Block, RegionPuller, log_damage, removed_of
 from spark.datasource.brokers.topicqueues import (
     CLOCK_SLACK_MS,
     MissingMessagesError,
     QueueBounds,
+    TopicBroker,
     TopicQueues,
     find_queues,
     positions,
@@ -193,7 +195,8 @@ async def starts_of(
         DataLossError: A queue no longer has its start offset.
         MissingMessagesError, ClientError: Not all queues can be asked about.
     """
-    found = await find_queues(engine, options, pushed)
+    expected = () if options.database is None else await _expected_places(engine, options, options.database)
+    found = await find_queues(engine, options, pushed, expected=expected)
     losses = missing_starts(options, found.ends)
     for queue in [loss.queue for loss in losses if (loss.queue.topic, loss.queue.broker_name) in found.stand_ins]:
         found.unknown[queue.topic, queue.broker_name] = f"broker {queue.broker_name}: only a slave answers for {queue}"
@@ -202,6 +205,15 @@ async def starts_of(
     from_ms = row_filter(options, pushed).stored_from_ms
     starts = await _bounds(engine, found.ends, options.start, from_ms, -CLOCK_SLACK_MS)
     return found, {queue: starts.get(queue, held.first) for queue, held in found.ends.items()}
+
+
+async def _expected_places(engine: ClientEngine, options: Options, database: str) -> Sequence[TopicBroker]:
+    """Return the requested topics, each with the brokers that should have it. Raises MissingMessagesError."""
+    metadata = await engine.in_thread(read_metadata, database)
+    if metadata.error is not None:
+        raise MissingMessagesError(f"not all brokers may be known to name servers: {metadata.error}")
+    topics = metadata.queues if options.topics is None else options.topics
+    return [(topic, broker) for topic in topics for broker in metadata.queues.get(topic, ())]
 
 
 async def _plan(engine: ClientEngine, options: Options, pushed: Pushed) -> list[Region]:

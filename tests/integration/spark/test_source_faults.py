@@ -15,8 +15,11 @@ from gantry.client.errors import ClientError
 from gantry.remoting.codes import RequestCode, ResponseCode
 from spark.datasource.brokers import live
 from spark.datasource.brokers.survey import SurveyError
-from spark.datasource.options import Options
-from tests.support.datasource import LiveCluster, commit, make_group, read_task, reader, rows, send
+from spark.datasource.brokers.topicqueues import MissingMessagesError
+from spark.datasource.kinds.messages import MessagesReader
+from spark.datasource.options import MESSAGES, Options, read_options
+from spark.datasource.schema import BY_KIND
+from tests.support.datasource import LiveCluster, Stream, commit, make_group, read_task, reader, rows, send
 from tests.support.postgres import PostgresServer
 
 
@@ -171,3 +174,28 @@ def test_postgres_away_is_told_and_costs_no_offsets(cluster: LiveCluster):
     head = next(row for row in rows("heads", namesrv=namesrv, database=away) if row["queue_id"] == 0)
     assert head["first_offset"] is None
     assert head["error"].startswith("the group's filter is unknown: Postgres could not be asked")
+
+
+def messages(**options: str) -> MessagesReader:
+    return MessagesReader(read_options({"kind": MESSAGES, **options}), BY_KIND[MESSAGES])
+
+
+def test_messages_of_a_broker_that_name_servers_have_forgotten_are_missed_if_a_database_is_given(
+    cluster: LiveCluster, remembering: str
+) -> None:
+    given = {"namesrv": cluster.namesrv.address, "topics": "Orders"}
+    lost = r"topic Orders: broker broker-z: no name server knows it just now"
+    with pytest.raises(MissingMessagesError, match=lost):
+        messages(database=remembering, **given).partitions()
+    with pytest.raises(MissingMessagesError, match=lost):
+        messages(database=remembering, namesrv=given["namesrv"]).partitions()
+    with pytest.raises(MissingMessagesError, match=lost):
+        Stream(database=remembering, **given).run()
+    away = "postgresql://127.0.0.1:1/nothing"
+    with pytest.raises(MissingMessagesError, match="Postgres could not be asked"):
+        messages(database=away, **given).partitions()
+    # Other topics, and queries without a database, do not depend on it.
+    cluster.put(lambda peers: peers["broker-a"].make_topic("Other", 1))
+    messages(database=remembering, namesrv=given["namesrv"], topics="Other").partitions()
+    made = messages(**given)
+    assert len([row for task in made.partitions() for row in read_task(made, task)]) == 6
