@@ -24,7 +24,7 @@ export default defineConfig({
     rolldownOptions: { output: { codeSplitting: { groups: [{ name: "shared", minShareCount: SHARING_PAGES }] } } },
   },
   // `npm run dev` shows the console of the sources over a gateway that runs already.
-  server: { proxy: { "/v1": { target: gateway, ws: true }, "/openapi.json": gateway, "/readyz": gateway } },
+  server: { proxy: { "/v1": { target: gateway, ws: true }, "/openapi.json": gateway, "/livez": gateway } },
   test: {
     include: ["src/**/*.test.{ts,tsx}"],
     setupFiles: ["src/testing/setup.ts"],

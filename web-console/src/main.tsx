@@ -10,6 +10,7 @@ import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { operationsQuery } from "./api/operations";
 import { sessionQuery } from "./api/session";
+import { watchGateway } from "./api/watch-gateway";
 import { startTranslation } from "./i18n";
 import { router } from "./routes";
 import { ConfirmProvider } from "./ui/confirm";
@@ -21,6 +22,7 @@ const root = document.getElementById("root");
 if (root === null) throw new Error("index.html has no element #root");
 const client = makeQueryClient();
 // The session, the contract and the code of the page load beside the texts, not one after the other.
+watchGateway();
 void client.prefetchQuery(sessionQuery);
 void client.prefetchQuery(operationsQuery);
 void router.load();

@@ -3,9 +3,14 @@
  * reports a lost session.
  */
 import { ApiError } from "./api-error";
+import { noteAnswer, noteSilence } from "./contact";
 import type { Answer, BodyOf, Method, PathOf, PathValues, Schema } from "./types";
 
-const TIMEOUT_MS = 35_000;
+/** The gateway's slowest reads end within 10 s. */
+const READ_TIMEOUT_MS = 15_000;
+const CHANGE_TIMEOUT_MS = 35_000;
+/** What a proxy says for a gateway that does not answer it. */
+const GATEWAY_AWAY: readonly number[] = [502, 503, 504];
 
 type Value = string | number | boolean | null | undefined;
 
@@ -15,6 +20,8 @@ export interface RequestOptions<P extends string, Body> {
   body?: Body;
   headers?: Record<string, string>;
   signal?: AbortSignal | undefined;
+  /** How long to wait for the answer; 15 s for reads and 35 s for changes by default. */
+  timeoutMs?: number;
 }
 
 export interface Reply<T> {
@@ -80,7 +87,9 @@ async function send(method: Method, url: string, options: RequestOptions<string,
   if (method !== "get" && csrf !== null) {
     headers.set("x-csrf-token", csrf);
   }
-  const timeout = AbortSignal.timeout(TIMEOUT_MS);
+  const timeoutMs = options.timeoutMs ?? (method === "get" ? READ_TIMEOUT_MS : CHANGE_TIMEOUT_MS);
+  const timeout = AbortSignal.timeout(timeoutMs);
+  const beganAtMs = performance.now();
   const init: RequestInit = {
     method: method.toUpperCase(),
     headers,
@@ -91,13 +100,21 @@ async function send(method: Method, url: string, options: RequestOptions<string,
     init.body = JSON.stringify(options.body);
   }
   try {
-    return await fetch(url, init);
+    const response = await fetch(url, init);
+    if (GATEWAY_AWAY.includes(response.status) && !isProblem(response)) noteSilence(beganAtMs);
+    else noteAnswer();
+    return response;
   } catch (error) {
     if (options.signal?.aborted) {
       throw error;
     }
-    throw new ApiError(0, null, "the gateway can't be reached");
+    noteSilence(beganAtMs);
+    throw new ApiError(0, null, timeout.aborted ? `no answer within ${timeoutMs / 1_000} s` : "no answer");
   }
+}
+
+function isProblem(response: Response): boolean {
+  return response.headers.get("content-type")?.startsWith("application/problem+json") ?? false;
 }
 
 async function readJson(response: Response): Promise<unknown> {
@@ -109,8 +126,7 @@ async function readJson(response: Response): Promise<unknown> {
 }
 
 async function errorOf(response: Response): Promise<ApiError> {
-  const isProblem = response.headers.get("content-type")?.startsWith("application/problem+json") ?? false;
-  const problem = isProblem ? ((await readJson(response)) as Schema<"Problem">) : null;
+  const problem = isProblem(response) ? ((await readJson(response)) as Schema<"Problem">) : null;
   return new ApiError(
     response.status,
     problem,

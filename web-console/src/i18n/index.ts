@@ -4,6 +4,7 @@
  */
 import i18next from "i18next";
 import { initReactI18next } from "react-i18next";
+import { loadCode } from "@/api/load-code";
 
 export const LANGUAGES = { en: "English", zh: "中文" } as const;
 export type Language = keyof typeof LANGUAGES;
@@ -30,11 +31,16 @@ export async function startTranslation(language: Language = firstLanguage()): Pr
 
 export async function changeLanguage(language: Language): Promise<void> {
   localStorage.setItem(STORED, language);
+  wanted = language;
   await show(language);
 }
 
+let wanted: Language | null = null;
+
 async function show(language: Language): Promise<void> {
-  const { texts } = await loaders[language]();
+  const { texts } = await loadCode(loaders[language]);
+  // Another language may have been chosen while this one was on its way.
+  if (wanted !== null && wanted !== language) return;
   for (const [namespace, content] of Object.entries(texts)) {
     i18next.addResourceBundle(language, namespace, content);
   }

@@ -24,9 +24,9 @@ class Wire {
     this.onmessage?.({ data: JSON.stringify(frame) } as MessageEvent<unknown>);
   }
 
-  end(reason = "") {
+  end(reason = "", code = 1006) {
     this.readyState = 3;
-    this.onclose?.({ code: 1006, reason } as CloseEvent);
+    this.onclose?.({ code, reason } as CloseEvent);
   }
 }
 
@@ -64,7 +64,7 @@ test("it subscribes after the welcome, and again on the next connection", async 
   wire(0).say({ type: "welcome" });
   expect(wire(0).sent).toEqual([{ type: "subscribe", id: "1", group: "G", topic: "T" }]);
   wire(0).end();
-  expect(states.at(-1)).toEqual(["waiting", "the connection is lost"]);
+  expect(states.at(-1)).toEqual(["waiting", null]);
   await vi.advanceTimersByTimeAsync(500);
   wire(1).say({ type: "welcome" });
   expect(wire(1).sent).toHaveLength(1);
@@ -104,11 +104,43 @@ test("it waits ever longer, and as long as the gateway asks", async () => {
 
 test("a goodbye without a retry ends it", async () => {
   await start();
-  wire(0).say({ type: "goodbye", retry: false, reason: "the key was revoked" });
-  wire(0).end();
+  wire(0).say({ type: "goodbye", retry: false, reason: "too many wrong frames" });
+  wire(0).end("", 4400);
   await vi.advanceTimersByTimeAsync(60_000);
   expect(wires).toHaveLength(1);
-  expect(states.at(-1)).toEqual(["closed", "the key was revoked"]);
+  expect(states.at(-1)).toEqual(["closed", "too many wrong frames"]);
+});
+
+test("a session that has ended asks for a new ticket, and a log-in ends the pause before the next one", async () => {
+  let isIn = true;
+  const tickets: boolean[] = [];
+  const client = await start(() => {
+    tickets.push(isIn);
+    return isIn ? Promise.resolve("t1") : Promise.reject(new Error("no session"));
+  });
+  wire(0).say({ type: "welcome" });
+  isIn = false;
+  wire(0).say({ type: "goodbye", retry: false, reason: "the session has ended" });
+  wire(0).end("", 4401);
+  await vi.advanceTimersByTimeAsync(5_000);
+  expect(tickets).toContain(false);
+  expect(states.at(-1)).toEqual(["waiting", "no session"]);
+  isIn = true;
+  client.retryNow();
+  await vi.advanceTimersByTimeAsync(0);
+  wire(1).say({ type: "welcome" });
+  expect(states.at(-1)).toEqual(["open", null]);
+});
+
+test("nothing that waits to be tried again is hurried along twice, and an open connection is left alone", async () => {
+  const client = await start();
+  wire(0).say({ type: "welcome" });
+  client.retryNow();
+  wire(0).end();
+  client.retryNow();
+  client.retryNow();
+  await vi.advanceTimersByTimeAsync(60_000);
+  expect(wires).toHaveLength(2);
 });
 
 test("without a ticket it tries again, and closing ends that", async () => {

@@ -5,6 +5,8 @@
 import { readFrame, type ServerFrame, type Subscribe, type Tail } from "./frames";
 
 const SUBPROTOCOL = "gantry.v1.json";
+/** The identity of the connection has ended: its session or key. */
+const IDENTITY = 4401;
 const PAUSE_MS_MIN = 500;
 const PAUSE_MS_MAX = 30_000;
 
@@ -13,7 +15,10 @@ export type StreamState = "connecting" | "open" | "waiting" | "closed";
 export interface StreamOptions {
   /** URL of the stream, such as wss://host/v1/stream. */
   url: string;
-  /** Returns a one-use ticket (POST /v1/tickets). If it fails, the client tries again later. */
+  /**
+   * Returns a one-use ticket (POST /v1/tickets). If it fails, the client tries again later. It is asked for a new one, too,
+   * if the session behind the last one has ended: so it is here that a lost session shows, and where a log-in begins.
+   */
   ticket: () => Promise<string>;
   onFrame: (frame: ServerFrame) => void;
   /** `reason` is what the gateway or the network said, for people. */
@@ -58,6 +63,15 @@ export class StreamClient {
 
   resume(subscription: string): void {
     this.send({ type: "resume", subscription });
+  }
+
+  /** Ends the pause before the next attempt, because what it waits for has come: a log-in, or the gateway. */
+  retryNow(): void {
+    if (this.timer === null) return;
+    clearTimeout(this.timer);
+    this.timer = null;
+    this.failures = 0;
+    void this.open();
   }
 
   /** Ends the connection for good. */
@@ -116,8 +130,8 @@ export class StreamClient {
     if (this.isClosed) {
       return;
     }
-    const reason = this.goodbye?.reason ?? (event.reason || "the connection is lost");
-    if (this.goodbye !== null && !this.goodbye.retry) {
+    const reason = this.goodbye?.reason ?? (event.reason || null);
+    if (this.goodbye !== null && !this.goodbye.retry && event.code !== IDENTITY) {
       this.isClosed = true;
       this.options.onState("closed", reason);
       return;
@@ -125,14 +139,20 @@ export class StreamClient {
     this.retry(reason);
   }
 
-  private retry(reason: string): void {
+  private retry(reason: string | null): void {
     if (this.isClosed) {
       return;
     }
     const pauseMs = Math.min(PAUSE_MS_MAX, PAUSE_MS_MIN * 2 ** this.failures);
     this.failures += 1;
     this.options.onState("waiting", reason);
-    this.timer = setTimeout(() => void this.open(), Math.max(pauseMs, this.goodbye?.afterMs ?? 0));
+    this.timer = setTimeout(
+      () => {
+        this.timer = null;
+        void this.open();
+      },
+      Math.max(pauseMs, this.goodbye?.afterMs ?? 0),
+    );
   }
 
   private sendSubscribe(subscription: Subscribe | Tail): void {

@@ -1,8 +1,8 @@
 /** The map: every page with its address. A page's code is loaded when somebody opens it. */
-import { createRootRoute, createRoute, createRouter, lazyRouteComponent } from "@tanstack/react-router";
+import { createRootRoute, createRoute, createRouter } from "@tanstack/react-router";
 import type { ComponentType } from "react";
 import { Shell } from "@/ui/app-shell";
-import { Loading, PageFrame } from "@/ui/page-frame";
+import { lazyPage, PagePending } from "@/ui/lazy-page";
 import { NotFound, PageError } from "@/ui/page-error";
 import { parseSearch, stringifySearch } from "@/ui/url-state";
 
@@ -17,7 +17,7 @@ function page<Path extends string, Name extends string>(
   name: Name,
   load: () => Promise<Record<Name, ComponentType>>,
 ) {
-  return createRoute({ getParentRoute: () => root, path, component: lazyRouteComponent(load, name) });
+  return createRoute({ getParentRoute: () => root, path, component: lazyPage(load, name) });
 }
 
 const pages = [
@@ -44,11 +44,7 @@ export const router = createRouter({
   basepath: "/console",
   defaultPreload: "intent",
   defaultErrorComponent: PageError,
-  defaultPendingComponent: () => (
-    <PageFrame title="Gantry">
-      <Loading />
-    </PageFrame>
-  ),
+  defaultPendingComponent: PagePending,
   scrollRestoration: true,
   parseSearch,
   stringifySearch,

@@ -4,7 +4,9 @@ import type { UseInfiniteQueryResult, UseQueryResult } from "@tanstack/react-que
 import { Link } from "@tanstack/react-router";
 import { useEffect, type ReactNode } from "react";
 import { useTranslation } from "react-i18next";
-import { Problem } from "./problem";
+import { asApiError } from "@/api/api-error";
+import { useIsGatewayLost } from "./contact";
+import { GatewayAway, Problem } from "./problem";
 import { Ago, Name } from "./value";
 
 const ICON_PX = 18;
@@ -84,6 +86,7 @@ export function QueryState<T>({
 }) {
   const { t } = useTranslation();
   const { data, error, isPending } = query;
+  const isLost = useIsGatewayLost();
   const retry = () => void query.refetch();
   if (data === undefined) {
     return isPending && error === null ? <Loading>{loading}</Loading> : <Problem error={error} onRetry={retry} />;
@@ -93,7 +96,9 @@ export function QueryState<T>({
     typeof part === "object" && part !== null && "metadata" in part && part.metadata === "unavailable";
   return (
     <Stack gap="sm">
-      {error !== null && <Stale updatedAt={query.dataUpdatedAt} error={error} onRetry={retry} />}
+      {(error !== null || isLost) && (
+        <Stale updatedAt={query.dataUpdatedAt} error={isLost ? null : error} onRetry={retry} />
+      )}
       {isWithoutMetadata && (
         <Alert color="yellow" icon={<IconDatabaseOff size={ICON_PX} />} title={t("metadata.title")}>
           {t("metadata.detail")}
@@ -104,8 +109,10 @@ export function QueryState<T>({
   );
 }
 
+/** Something is on its way. While the gateway gives no answer, this says so instead. */
 export function Loading({ children }: { children?: ReactNode }) {
   const { t } = useTranslation();
+  if (useIsGatewayLost()) return <GatewayAway />;
   return (
     <Stack gap="xs" role="status" aria-label={t("loading")}>
       {children ?? Array.from({ length: LOADING_ROWS }, (_, row) => <Skeleton key={row} height={34} radius="sm" />)}
@@ -123,13 +130,15 @@ export function Empty({ children }: { children: ReactNode }) {
   );
 }
 
-function Stale({ updatedAt, error, onRetry }: { updatedAt: number; error: Error; onRetry: () => void }) {
+/** The age of what is shown, and why it is not renewed: an error, or null for a gateway that gives no answers. */
+function Stale({ updatedAt, error, onRetry }: { updatedAt: number; error: Error | null; onRetry: () => void }) {
   const { t } = useTranslation();
   return (
     <Alert role="status" color="orange" icon={<IconClockExclamation size={ICON_PX} />} title={t("stale")}>
       <Group justify="space-between">
         <Text size="sm">
-          {t("staleDetail")} <Ago time={updatedAt} />: {error.message}
+          {t("staleDetail")} <Ago time={updatedAt} />:{" "}
+          {error === null || asApiError(error).isUnreachable ? t("error.noAnswer") : error.message}
         </Text>
         <Anchor component="button" size="sm" onClick={onRetry}>
           {t("retry")}

@@ -1,9 +1,14 @@
 import { Alert, Button, Code, Group, Stack, Text } from "@mantine/core";
 import { IconAlertTriangle, IconLock, IconPlugConnectedX } from "@tabler/icons-react";
 import { useTranslation } from "react-i18next";
-import { asApiError } from "@/api/api-error";
+import { ApiError, asApiError } from "@/api/api-error";
 
 const ICON_PX = 18;
+
+/** The gateway gives no answers. Nothing has to be done: what waits for it goes on when it is back. */
+export function GatewayAway() {
+  return <Problem error={new ApiError(0, null, "")} />;
+}
 
 /** The one place that shows an error of the API: what happened, which field, and how to report it. */
 export function Problem({ error, onRetry }: { error: unknown; onRetry?: () => void }) {

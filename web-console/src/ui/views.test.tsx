@@ -70,7 +70,7 @@ test.each([
   [problem(403, "forbidden"), "Your role may not do this"],
   [problem(503, "metadata-unavailable"), "The metadata is unavailable"],
   [problem(500, "internal-error"), "internal-error"],
-  [new ApiError(0, null, "x"), "The gateway can't be reached"],
+  [new ApiError(0, null, "x"), "The gateway does not answer"],
 ])("an error says what happened: %s", async (error, title) => {
   await renderView(<Asked answers={[fail(error)]} />);
   const alert = await screen.findByRole("alert");

@@ -1,21 +1,20 @@
 import { Button, Group as Row, SimpleGrid, Stack, Text, Title } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
-import { lazy, Suspense, useMemo, type ReactNode } from "react";
+import { useMemo, type ReactNode } from "react";
 import { useTranslation } from "react-i18next";
 import type { Schema } from "@/api/types";
 import { trendOf } from "@/models/groups";
 import type { LagRow } from "@/models/lag";
 import { useFormat } from "@/ui/format";
-import { Loading, QueryState } from "@/ui/page-frame";
+import { LazyChart } from "@/ui/lazy-chart";
+import { QueryState } from "@/ui/page-frame";
 import { useOperations } from "@/ui/session";
 import { useUrlState } from "@/ui/url-state";
 import { Ago, Name, Value } from "@/ui/value";
 import { Verdict } from "@/ui/verdict";
 import { groupLagQuery, historyQuery } from "./queries";
 import { Trend } from "./trend";
-
-const Chart = lazy(() => import("@/ui/chart").then((found) => ({ default: found.Chart })));
 
 /** How late the group is on each of its topics, why, and what to do; by the latest lag report. */
 export function Summary({ group }: { group: string }) {
@@ -193,9 +192,5 @@ function HistoryChart({ points }: { points: Schema<"LagPoint">[] }) {
       ],
     };
   }, [points, t]);
-  return (
-    <Suspense fallback={<Loading />}>
-      <Chart label={t("history.label")} option={option} height={220} />
-    </Suspense>
-  );
+  return <LazyChart label={t("history.label")} option={option} height={220} />;
 }

@@ -5,9 +5,11 @@ import { getTicket, type Message } from "@/api/messages";
 import { StreamClient, type StreamState } from "@/live/stream-client";
 import { gantryCommand } from "@/models/commands";
 import { arrived, EMPTY_TAIL, reconnected, skipped, type TailView } from "@/models/tail";
+import { useIsGatewayLost } from "@/ui/contact";
 import { CopyAs } from "@/ui/copy-as";
 import { useFormat } from "@/ui/format";
 import { Empty } from "@/ui/page-frame";
+import { useCaller } from "@/ui/session";
 import { saveMessages } from "./export";
 import { MessageTable } from "./message-table";
 
@@ -37,7 +39,14 @@ export function LiveTail({
   // Only after the gateway's `subscribed` does a new message surely come.
   const [isLive, setLive] = useState(false);
   const [problem, setProblem] = useState<string | null>(null);
+  const [isRefused, setRefused] = useState(false);
   const stream = useRef<{ client: StreamClient; subscription: string } | null>(null);
+  const connecting = useRef<StreamClient | null>(null);
+  const isIn = useCaller() !== null;
+  const isLost = useIsGatewayLost();
+  useEffect(() => {
+    if (isIn && !isLost) connecting.current?.retryNow();
+  }, [isIn, isLost]);
   useEffect(() => {
     const waiting: Message[] = [];
     let unpaid = { messages: 0, bytes: 0 };
@@ -58,6 +67,7 @@ export function LiveTail({
         // The next connection has a subscription of its own, and a credit of its own.
         stream.current = null;
         setLive(false);
+        setPaused(false);
         setState([next, reason]);
       },
       onFrame: (frame) => {
@@ -67,6 +77,7 @@ export function LiveTail({
           setLive(true);
           setPaused(false);
           setProblem(null);
+          setRefused(false);
           setView(reconnected);
         } else if (frame.type === "messages") {
           const messages = frame.messages as unknown as Message[];
@@ -78,9 +89,15 @@ export function LiveTail({
           setView((old) => skipped(old, count));
         } else if (frame.type === "error") {
           setProblem(frame.problem.detail);
+          // The subscription was refused, or it has ended because its topic is gone.
+          if (frame.subscription === undefined || frame.problem.type.endsWith("/unknown-topic")) {
+            stream.current = null;
+            setRefused(true);
+          }
         }
       },
     });
+    connecting.current = client;
     const filter = sql !== "" ? { sql } : tags;
     client.subscribe({
       mode: "tail",
@@ -94,7 +111,7 @@ export function LiveTail({
       const rest = waiting.splice(0);
       setView((old) => arrived(old, rest));
       client.close();
-      stream.current = null;
+      stream.current = connecting.current = null;
     };
   }, [topic, tags, sql, rate]);
   const toggle = () => {
@@ -105,7 +122,17 @@ export function LiveTail({
     setPaused(!isPaused);
   };
   const [reached, reason] = state;
-  const connection = reached === "open" && !isLive ? "connecting" : reached;
+  const isConnected = reached === "open" || reached === "connecting";
+  const connection =
+    isConnected && isLost
+      ? "silent"
+      : reached !== "open"
+        ? reached
+        : isRefused
+          ? "refused"
+          : isLive
+            ? "open"
+            : "connecting";
   return (
     <Stack gap="sm">
       <Group align="flex-end" gap="sm">
@@ -141,7 +168,7 @@ export function LiveTail({
         />
       </Group>
       <Text size="sm" c="dimmed" role="status">
-        {isPaused ? t("tail.paused") : t(`tail.state.${connection}`)}
+        {isPaused && connection === "open" ? t("tail.paused") : t(`tail.state.${connection}`)}
         {reason !== null && ` (${reason})`} · {t("tail.received", { received: format.count(view.received) })}
         {view.left > 0 && ` · ${t("tail.left", { left: format.count(view.left) })}`}
         {view.skipped > 0n && ` · ${t("tail.skipped", { skipped: format.count(view.skipped) })}`}

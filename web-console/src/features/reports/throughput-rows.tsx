@@ -1,6 +1,6 @@
 import { NativeSelect, Stack, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { lazy, Suspense, useMemo } from "react";
+import { useMemo } from "react";
 import { useTranslation } from "react-i18next";
 import { gantryCommand } from "@/models/commands";
 import { isLowerBound, UNITS, type Bucket } from "@/models/reports";
@@ -8,14 +8,13 @@ import { toRates } from "@/models/throughput";
 import { CopyAs } from "@/ui/copy-as";
 import { DataTable, type Column } from "@/ui/data-table";
 import { useFormat } from "@/ui/format";
-import { Loading, QueryState } from "@/ui/page-frame";
+import { LazyChart } from "@/ui/lazy-chart";
+import { QueryState } from "@/ui/page-frame";
 import { AddressField } from "@/ui/typing";
 import { useUrlState } from "@/ui/url-state";
 import { Name, Value } from "@/ui/value";
 import { throughputQuery, type BucketsRead } from "./queries";
 import { RowsHead } from "./rows-head";
-
-const Chart = lazy(() => import("@/ui/chart").then((found) => ({ default: found.Chart })));
 
 /** Messages stored and consumed over time, as a chart and as rows. The buckets belong to no run. */
 export function ThroughputRows({ newest }: { newest: string }) {
@@ -103,9 +102,7 @@ function RatesChart({ data }: { data: BucketsRead }) {
   }, [data, t]);
   return (
     <div className="panel" style={{ padding: 8 }}>
-      <Suspense fallback={<Loading />}>
-        <Chart label={t("throughput.label")} option={option} />
-      </Suspense>
+      <LazyChart label={t("throughput.label")} option={option} />
     </div>
   );
 }

@@ -1,11 +1,10 @@
 import { useQuery } from "@tanstack/react-query";
-import { lazy, Suspense, useMemo } from "react";
+import { useMemo } from "react";
 import { useTranslation } from "react-i18next";
 import type { RatePoint } from "@/models/throughput";
-import { Loading, QueryState } from "@/ui/page-frame";
+import { LazyChart } from "@/ui/lazy-chart";
+import { QueryState } from "@/ui/page-frame";
 import { ratesQuery } from "./queries";
-
-const Chart = lazy(() => import("@/ui/chart").then((found) => ({ default: found.Chart })));
 
 /** Messages stored in the topic and consumed from it, by the minute. */
 export function Rates({ topic }: { topic: string }) {
@@ -51,9 +50,7 @@ function RatesChart({ points }: { points: RatePoint[] }) {
   }, [points, t]);
   return (
     <div className="panel" style={{ padding: 8 }}>
-      <Suspense fallback={<Loading />}>
-        <Chart label={t("rates.label")} option={option} />
-      </Suspense>
+      <LazyChart label={t("rates.label")} option={option} />
     </div>
   );
 }
