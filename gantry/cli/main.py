@@ -1,7 +1,7 @@
 """The `gantry` command.
 
-The modules of command groups are imported when they are used. Most of them need an HTTP client, and its import would
-delay `gantry up` and the start of a service.
+The modules of commands are imported when they are used. Most of them need an HTTP client, whose import would delay
+`gantry up` and the start of a service. `gantry up` needs asyncio and more, whose import would delay the other commands.
 """
 
 import importlib
@@ -19,7 +19,6 @@ from gantry.cli.launch import SERVICES, add_service
 from gantry.cli.options import DATA_DEFAULT
 from gantry.cli.outcome import discard_output, fail
 from gantry.cli.stack.layout import BROKERS_DEFAULT, HOST_DEFAULT, StackOptions
-from gantry.cli.stack.up import data_folder, run_up
 from gantry.runtime.errors import StartupError
 
 # Command group → module with an `app`.
@@ -94,6 +93,8 @@ def up(
     ] = True,
 ) -> None:
     """Run a whole Gantry stack on this machine until Ctrl-C."""
+    from gantry.cli.stack.up import data_folder, run_up  # noqa: PLC0415 - see the top of the module.
+
     options = StackOptions(
         data=data_folder(str(data)),
         brokers=brokers,

@@ -7,6 +7,10 @@ RuntimeFailure
 └── AlreadyLockedError    another process holds the lock
 """
 
+# The exit code for a ResourceLostError. It differs from those of a failed start (1) and wrong usage (2). So a supervisor
+# can tell the cases apart, and may leave this one to a person.
+EXIT_LOST = 3
+
 
 class RuntimeFailure(Exception):  # noqa: N818 - the base class of a family, never raised itself.
     """Base class of the errors of the runtime."""

@@ -19,15 +19,11 @@ from typing import Any
 
 import uvloop
 
-from gantry.runtime.errors import ResourceLostError, StartupError, describe_os_error
+from gantry.runtime.errors import EXIT_LOST, ResourceLostError, StartupError, describe_os_error
 from gantry.runtime.tasks import TaskScope
 from gantry.runtime.telemetry import logger
 
 log = logger("runtime.lifecycle")
-
-# This code differs from those of a failed start (1) and wrong usage (2). So a supervisor can tell the cases apart, and
-# may leave this one to a person.
-EXIT_LOST = 3
 
 # Python's default is 700. It is made for programs that create many reference cycles.
 GC_ALLOCATIONS = 50_000

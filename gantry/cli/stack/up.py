@@ -18,9 +18,8 @@ from gantry.cli.stack.preflight import check_disk, check_ports
 from gantry.cli.stack.stackfile import stack_content, write_stack
 from gantry.cli.stack.supervisor import ProcessSpec, Supervisor, ready_file_says
 from gantry.runtime.clock import SystemClock
-from gantry.runtime.errors import AlreadyLockedError, StartupError
+from gantry.runtime.errors import EXIT_LOST, AlreadyLockedError, StartupError
 from gantry.runtime.files import FileSystem
-from gantry.runtime.lifecycle import EXIT_LOST
 from gantry.runtime.osfilesystem import OsFileSystem
 from gantry.runtime.settings import refuse_unknown_environment
 from gantry.runtime.tasks import TaskScope
