@@ -25,7 +25,8 @@ from gantry.runtime.telemetry import logger
 
 log = logger("runtime.lifecycle")
 
-# Python's default is 700. It is made for programs that create many reference cycles.
+# Python's default is 700. It is made for programs that create many reference cycles. A start creates many objects that
+# stay, among which Python would look for garbage hundreds of times.
 GC_ALLOCATIONS = 50_000
 # Python's default is 5 ms. While the event loop is busy, a thread that has flushed a file waits that long before it can
 # report the flush. The producers of the flushed messages wait as well.
@@ -49,7 +50,6 @@ class Lifecycle:
         # hundred messages. The hot paths create no reference cycles, so rarer collections cost little memory.
         gc.collect()
         gc.freeze()
-        gc.set_threshold(GC_ALLOCATIONS)
         log.info("ready", service=self.name, **facts)
         if self._ready_file is not None:
             temporary = self._ready_file + ".tmp"
@@ -83,6 +83,7 @@ def run_service(name: str, main: Callable[[Lifecycle], Awaitable[None]], *, read
         return 1
     _allow_many_files()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    gc.set_threshold(GC_ALLOCATIONS)
 
     async def run() -> None:
         async with TaskScope(name) as scope:

@@ -13,8 +13,6 @@ from gantry.runtime.hostport import is_loopback
 from gantry.runtime.lifecycle import Lifecycle, run_service
 from gantry.runtime.settings import load_settings
 from gantry.runtime.telemetry import configure_logging, logger
-from services.gateway.bootstrap import build
-from services.gateway.server import Sweeper, allowed_connections, bind, make_server
 from services.gateway.settings import GatewaySettings
 
 log = logger("gateway")
@@ -55,6 +53,11 @@ def settings_of(options: argparse.Namespace) -> GatewaySettings:
 
 async def serve(settings: GatewaySettings, lifecycle: Lifecycle) -> None:
     """Run the gateway until it is told to stop."""
+    # These imports are most of the start. Here they come after `run_service`, under which Python looks for garbage less
+    # often, and `--help` and a wrong setting don't wait for them.
+    from services.gateway.bootstrap import build  # noqa: PLC0415
+    from services.gateway.server import Sweeper, allowed_connections, bind, make_server  # noqa: PLC0415
+
     settings = dataclasses.replace(settings, connections_max=allowed_connections(settings))
     host, port = settings.address
     listener = bind(host, port)
