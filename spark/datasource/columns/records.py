@@ -9,7 +9,7 @@ The starts of the records must be known: `bounds_of` finds them in the body of a
 for a CommitLog.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -41,6 +41,8 @@ from spark.datasource.columns.propertycolumns import split_properties
 from spark.datasource.columns.recordbounds import EVERYTHING, Bounds, Damage, RowFilter
 from spark.datasource.schema import ACCEPTED_BY
 
+INFLATED_BYTES_MAX: Final = 64 << 20
+"""Size of decompressed bodies with which a batch ends."""
 # The layout that gantry.model.record describes, for two IPv4 hosts.
 _HEAD: Final = np.dtype(
     [
@@ -119,31 +121,46 @@ class RecordDecoder:
 
     def decode(
         self, data: Bytes, bounds: Bounds, wanted: RowFilter = EVERYTHING
-    ) -> tuple[pa.RecordBatch | None, list[Damage]]:
-        """Return a batch in the order of the bounds (None if it has no record), and the damaged records.
+    ) -> Iterator[tuple[pa.RecordBatch | None, list[Damage]]]:
+        """Yield batches in the order of the bounds (None for one without records), each with its damaged records.
+
+        A batch ends when its decompressed bodies reach INFLATED_BYTES_MAX: a body can be a thousand times as large as its
+        record.
 
         Args:
             data: The bytes or the map that holds the records, with less than 2 GiB of records.
             bounds: The bounds of the records.
             wanted: The filter for the valid records.
         """
-        plain = self._find_plain(data, bounds)
-        is_plain = np.zeros(len(bounds.starts), bool)
+        while len(bounds.starts):
+            batch, damages, count = self._decode_some(data, bounds, wanted)
+            yield batch, damages
+            bounds = bounds.take(np.arange(count, len(bounds.starts)))
+
+    def _decode_some(
+        self, data: Bytes, bounds: Bounds, wanted: RowFilter
+    ) -> tuple[pa.RecordBatch | None, list[Damage], int]:
+        """Return one batch, its damaged records, and the number of records that it covers."""
+        plain, count = self._find_plain(data, bounds), len(bounds.starts)
+        is_plain = np.zeros(count, bool)
         is_plain[plain.rows] = True
         plain = plain.take(wanted.take_heads(plain.heads))
         batch = self._plain_batch(data, plain)
         if batch is None:  # The properties can't be parsed on arrays.
             is_plain[plain.rows] = False
         if is_plain.all():
-            return (batch if len(plain.rows) else None), []
-        rows, others, damages = self._decode_others(data, bounds, np.flatnonzero(~is_plain), wanted)
+            return (batch if len(plain.rows) else None), [], count
+        rows, others, damages, end = self._decode_others(data, bounds, np.flatnonzero(~is_plain), wanted)
+        if batch is not None and end < count:
+            plain = plain.take(plain.rows < end)
+            batch = self._plain_batch(data, plain)
         if batch is None or not len(plain.rows):
-            return others, damages
+            return others, damages, end
         if others is None:
-            return batch, damages
+            return batch, damages, end
         order = np.argsort(np.concatenate([plain.rows, rows]), kind="stable")
         table = pa.Table.from_batches([batch, others]).take(pa.array(order))
-        return table.combine_chunks().to_batches()[0], damages
+        return table.combine_chunks().to_batches()[0], damages, end
 
     def stored_at(self, data: Bytes, bounds: Bounds) -> Int64s:
         """Return the store times of the records in ms; -1 for each record that is not valid."""
@@ -246,14 +263,19 @@ class RecordDecoder:
 
     def _decode_others(
         self, data: Bytes, bounds: Bounds, rows: npt.NDArray[np.intp], wanted: RowFilter
-    ) -> tuple[npt.NDArray[np.intp], pa.RecordBatch | None, list[Damage]]:
-        """Decode records that arrays could not decode.
+    ) -> tuple[npt.NDArray[np.intp], pa.RecordBatch | None, list[Damage], int]:
+        """Decode records that arrays could not decode, until their bodies reach INFLATED_BYTES_MAX.
 
         Returns:
-            The indexes of the valid and wanted records, their batch, and the damaged records.
+            The indexes of the valid and wanted records, their batch, the damaged records, and the index behind the last
+            record that this covers.
         """
         kept, good, bodies, damages = [], [], [], []
+        inflated_bytes, end = 0, len(bounds.starts)
         for row in rows.tolist():
+            if inflated_bytes >= INFLATED_BYTES_MAX:
+                end = row
+                break
             found = self._examine(data, bounds, row)
             if isinstance(found, Damage):
                 damages.append(found)
@@ -268,8 +290,9 @@ class RecordDecoder:
             else:
                 kept.append(row)
                 good.append(found)
+                inflated_bytes += len(bodies[-1])
         batch = self._message_batch(good, bodies) if kept else None
-        return np.array(kept, np.intp), batch, damages
+        return np.array(kept, np.intp), batch, damages, end
 
     def _examine(self, data: Bytes, bounds: Bounds, row: int) -> _DecodedRecord | Damage:
         """Return a record if it is valid, else its damage."""

@@ -42,6 +42,8 @@ EXACT: Final = ("topic", "broker", "queue_id")
 NARROWING: Final = ("queue_offset", "stored_at", "tag")
 TAGS_MAX: Final = 64
 """The limit for the tags that brokers filter by: a broker compares each unit with all of them."""
+MERGED_BYTES_MAX: Final = 64 << 20
+"""Size above which small batches are not merged."""
 
 
 class MessagesReader(NarrowedReader):
@@ -97,10 +99,10 @@ def read_regions(
             decoder = RecordDecoder(
                 region.topic, region.broker, region.queue_id, arrow, filters=filters.of_topic(region.topic)
             )
-            batch, damages = decoder.decode(block.data, block.bounds, wanted)
-            pullers[0].note(region).damaged.extend(damages)
-            if batch is not None:
-                yield batch
+            for batch, damages in decoder.decode(block.data, block.bounds, wanted):
+                pullers[0].note(region).damaged.extend(damages)
+                if batch is not None:
+                    yield batch
 
     yield from merged(batches())
     for puller in pullers:
@@ -111,16 +113,17 @@ def read_regions(
 def merged(batches: Iterable[pa.RecordBatch], rows: int = ROWS_PER_BATCH // 2) -> Iterator[pa.RecordBatch]:
     """Merge small batches: each batch costs Spark as much as some hundred rows."""
     gathered: list[pa.RecordBatch] = []
-    count = 0
+    count = size_bytes = 0
     for batch in batches:
-        if gathered and count + batch.num_rows > 2 * rows:
+        if gathered and (count + batch.num_rows > 2 * rows or size_bytes + batch.nbytes > MERGED_BYTES_MAX):
             yield _one(gathered)
-            gathered, count = [], 0
+            gathered, count, size_bytes = [], 0, 0
         gathered.append(batch)
         count += batch.num_rows
+        size_bytes += batch.nbytes
         if count >= rows:
             yield _one(gathered)
-            gathered, count = [], 0
+            gathered, count, size_bytes = [], 0, 0
     if gathered:
         yield _one(gathered)
 

@@ -218,10 +218,10 @@ class StoreDirReader(NarrowedReader):
             if codes is not None and region.topic != SCHEDULE_TOPIC:
                 rows = rows[np.isin(units["tags_code"][rows], codes)]
             for path, bounds, _ in _blocks(reader, region, units, rows):
-                batch, damages = decoder.decode(reader.memory(path), bounds, wanted)
-                damaged += damages
-                if batch is not None:
-                    yield batch
+                for batch, damages in decoder.decode(reader.memory(path), bounds, wanted):
+                    damaged += damages
+                    if batch is not None:
+                        yield batch
             _log_damaged(region, damaged)
 
     def _backlog(

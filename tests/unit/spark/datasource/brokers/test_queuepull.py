@@ -81,10 +81,10 @@ async def offsets_of(brokers: Brokers, *regions: Region) -> tuple[list[int], dic
     found: list[int] = []
     async for block in puller.blocks(regions or (REGION,)):
         decoder = RecordDecoder("T", "broker-a", 0, SCHEMA)
-        batch, damages = decoder.decode(block.data, block.bounds)
-        if damages:
-            puller.note(block.region).damaged.extend(damages)
-        found += [] if batch is None else batch["queue_offset"].to_pylist()
+        for batch, damages in decoder.decode(block.data, block.bounds):
+            if damages:
+                puller.note(block.region).damaged.extend(damages)
+            found += [] if batch is None else batch["queue_offset"].to_pylist()
     return found, puller.losses
 
 

@@ -16,6 +16,7 @@ from gantry.model.message import StoredMessage
 from gantry.model.propertyname import is_reserved_property
 from gantry.model.record import decode_record, encode_record
 from gantry.storeformat.manifest import StoreManifest
+from spark.datasource.columns import records
 from spark.datasource.columns.acceptance import TopicFilters
 from spark.datasource.columns.batches import arrow_schema
 from spark.datasource.columns.recordbounds import Bounds, Damage, RowFilter, bounds_of
@@ -61,12 +62,15 @@ def decoder(topic: str = "T", manifest: StoreManifest | None = None) -> RecordDe
 def decode(data: bytes, wanted: RowFilter | None = None) -> tuple[list[dict[str, Any]], list[Damage]]:
     bounds, problem = bounds_of(data)
     assert problem is None
-    batch, damages = decoder().decode(data, bounds, wanted or RowFilter())
-    if batch is None:
-        return [], damages
-    assert batch.schema == SCHEMA
-    batch.validate(full=True)
-    return batch.to_pylist(), damages
+    rows: list[dict[str, Any]] = []
+    damages: list[Damage] = []
+    for batch, damaged in decoder().decode(data, bounds, wanted or RowFilter()):
+        damages += damaged
+        if batch is not None:
+            assert batch.schema == SCHEMA
+            batch.validate(full=True)
+            rows += batch.to_pylist()
+    return rows, damages
 
 
 def row(message: StoredMessage) -> dict[str, Any]:
@@ -152,7 +156,7 @@ def test_a_flipped_bit_is_never_returned_as_intact(bit: int, crc: bool, hosts: i
     data = b"".join(records)
     # The mark of a store requires the checksum; without the mark, damage to the checksum's name hides the checksum.
     manifest = StoreManifest(record_checksum_from=0) if crc else None
-    batch, damages = decoder(manifest=manifest).decode(data, bounds(starts, sizes, [0, 1, 2], [0, 1000, 2000]))
+    [(batch, damages)] = decoder(manifest=manifest).decode(data, bounds(starts, sizes, [0, 1, 2], [0, 1000, 2000]))
     assert batch is not None
     assert batch["queue_offset"].to_pylist()[0] == 0
     assert batch["queue_offset"].to_pylist()[-1] == 2
@@ -188,11 +192,25 @@ def test_records_of_another_queue_and_undecodable_bodies_are_damage(changes: dic
     assert words in damages[0].reason
 
 
+def test_a_batch_ends_when_its_decompressed_bodies_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "INFLATED_BYTES_MAX", 250_000)
+    zipped = compress(bytes(100_000), Compression.ZLIB)
+    bodies = [zipped if number % 2 else b"plain" for number in range(12)]
+    flags = [Compression.ZLIB.sys_flag if number % 2 else 0 for number in range(12)]
+    data = b"".join(record(n, body, sys_flag=flag) for n, (body, flag) in enumerate(zip(bodies, flags, strict=True)))
+    bounds, _ = bounds_of(data)
+    batches = [batch for batch, damages in decoder().decode(data, bounds) if batch is not None and not damages]
+    # The third compressed body of a batch reaches the limit.
+    assert [batch["queue_offset"].to_pylist() for batch in batches] == [[*range(7)], [*range(7, 12)]]
+    sizes = [len(body) for batch in batches for body in batch["body"].to_pylist()]
+    assert sizes == [100_000 if number % 2 else 5 for number in range(12)]
+
+
 def test_a_body_checksum_is_not_enough_if_the_manifest_demands_the_record_checksum() -> None:
     data = record(0, whole_record_crc=False) + record(1, whole_record_crc=False)
     size = len(data) // 2
     manifest = StoreManifest(record_checksum_from=1000)
-    batch, damages = decoder(manifest=manifest).decode(data, bounds([0, size], [size, size]))
+    [(batch, damages)] = decoder(manifest=manifest).decode(data, bounds([0, size], [size, size]))
     assert batch is not None
     assert batch["queue_offset"].to_pylist() == [0]
     assert [damage.reason for damage in damages] == ["the checksum over the whole record is missing"]
@@ -255,11 +273,11 @@ def test_each_record_has_the_numbers_of_the_filters_that_accept_it(changes: dict
     schema = arrow_schema(FILTERED_MESSAGES)
     bounds, _ = bounds_of(data)
     made = RecordDecoder("T", "broker-a", 3, schema, filters=filters.of_topic("T"))
-    batch, damages = made.decode(data, bounds)
+    [(batch, damages)] = made.decode(data, bounds)
     assert not damages
     assert batch is not None
     assert batch.column("accepted_by").to_pylist() == [[0, 2], [3], [1, 4, 5]]
     none = RecordDecoder("V", "broker-a", 3, schema, filters=filters.of_topic("V"))
-    batch, _ = none.decode(record(topic=b"V", **changes), bounds_of(record(topic=b"V", **changes))[0])
+    [(batch, _)] = none.decode(record(topic=b"V", **changes), bounds_of(record(topic=b"V", **changes))[0])
     assert batch is not None
     assert batch.column("accepted_by").to_pylist() == [[]]
