@@ -68,12 +68,12 @@ def finish_lag(arguments: Arguments, rows: StoredRows, now: datetime) -> Finishe
     behind = (row for row in found.topics if row["verdict"] != "OK" and row["lag_messages"] != 0)
     pairs = {(row["group"], row["topic"]) for row in nsmallest(BEHIND_PAIRS_MAX, behind, key=_worst_first)}
     points = _lag_points(arguments, {*charted, *pairs}, found.until or now)
-    owners = _owners(arguments, list(found.lagging), found.brokers)
+    owners = _owners(arguments, list(dict.fromkeys(group for group, _ in found.lagging)), found.brokers)
     earlier = _earlier_starts(arguments) if pairs else {}
 
     def fill(row: dict[str, Any]) -> None:
         row["behind_since"] = find_since(row, points, earlier) if (row["group"], row["topic"]) in pairs else None
-        row["owners"] = _owners_of(row, owners)
+        row["owners"] = _owners_of(row, owners) if (row["group"], row["topic"]) in found.lagging else None
 
     return Finished(_COLUMNS, fill, [point for pair in charted for point in points.get(pair, ())])
 
@@ -85,13 +85,13 @@ class _ChosenGroups:
     Attributes:
         until: The last moment that the report has read, which is the last point of a line; None without rows.
         topics: The rows of level "topic", with the columns TOPIC_COLUMNS.
-        lagging: Groups that have clients and lagging queues, in the order of the rows.
+        lagging: Groups and topics that have clients and rows that are not OK, in the order of the rows.
         brokers: The brokers of the rows.
     """
 
     until: datetime | None = None
     topics: list[dict[str, Any]] = field(default_factory=list)
-    lagging: dict[str, None] = field(default_factory=dict)
+    lagging: dict[tuple[str, str], None] = field(default_factory=dict)
     brokers: set[str] = field(default_factory=set)
 
 
@@ -103,8 +103,8 @@ def _choose_groups(rows: StoredRows) -> _ChosenGroups:
             found.topics.append(row)
         if row["broker"] is not None:
             found.brokers.add(row["broker"])
-        if _lags(row):
-            found.lagging[row["group"]] = None
+        if row["verdict"] != "OK" and _has_owners(row):
+            found.lagging[row["group"], row["topic"]] = None
     return found
 
 
@@ -167,13 +167,13 @@ def _owners(arguments: Arguments, groups: Sequence[str], brokers: Collection[str
     return read_owners(read_options({**source_options(arguments, SURVEY), "kind": SURVEY}), groups, brokers=brokers)
 
 
-def _lags(row: Mapping[str, Any]) -> bool:
-    return bool(row["verdict"] != "OK" and row["lag_messages"] != 0 and row["clients"] != 0)
+def _has_owners(row: Mapping[str, Any]) -> bool:
+    return bool(row["lag_messages"] != 0 and row["clients"] != 0)
 
 
 def _owners_of(row: Mapping[str, Any], found: Mapping[str, GroupOwners]) -> list[dict[str, Any]] | None:
     of_group = found.get(row["group"])
-    if of_group is None or not _lags(row):
+    if of_group is None or not _has_owners(row):
         return None
     if row["level"] == "topic":
         return owners_of_topic(of_group, row["topic"])

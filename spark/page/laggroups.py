@@ -314,7 +314,7 @@ def _queue(row: LagRow) -> Html:
 
 
 def _owner(row: LagRow) -> Content:
-    if row.verdict == "OK" or row.clients == 0:
+    if row.owners is None and (row.verdict == "OK" or row.clients == 0):
         return EMPTY_CELL
     if row.owners is None:
         return el("span", "unknown", class_="unknown")
