@@ -5,8 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,19 +18,15 @@ BROKERS = ("broker-a", "broker-b")
 JOB_TIMEOUT_S = 180
 
 
-@pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    with Stack(brokers=len(BROKERS)) as running:
-        yield running
-
-
 @pytest.fixture
 def gantry(stack: Stack) -> Gantry:
     return Gantry(stack)
 
 
-def send(gantry: Gantry, topic: str, body: str, broker: str, queue_id: int) -> None:
-    gantry.json("message", "send", topic, body, "--broker", broker, "--queue", str(queue_id))
+def send(stack: Stack, topic: str, body: str, broker: str, queue_id: int) -> None:
+    with stack.http() as client:
+        message = {"body": body, "queue": {"broker": broker, "id": queue_id}}
+        client.post(f"/v1/topics/{topic}/messages", json=message).raise_for_status()
 
 
 def consume(gantry: Gantry, topic: str, group: str) -> list[str]:
@@ -46,18 +41,23 @@ def queues_of(gantry: Gantry, topic: str) -> tuple[int, int]:
     return shown["read_queues"], shown["write_queues"]
 
 
-def job_until(gantry: Gantry, job: str, is_met: Callable[[Any], bool]) -> Any:
-    deadline = time.monotonic() + JOB_TIMEOUT_S
-    while not is_met(found := gantry.json("job", "show", job)):
-        assert time.monotonic() < deadline, found
+def job_until(stack: Stack, job: str, is_met: Callable[[Any], bool]) -> Any:
+    """Wait until a job meets a condition, and return what the command shows of it."""
+    # The waiting asks the gateway: each command is a process that would take half a second from the stack.
+    with stack.http() as client:
+        stack.wait_for(lambda: is_met(client.get(f"/v1/jobs/{job}").json()), f"and job {job}", timeout_s=JOB_TIMEOUT_S)
+    found = Gantry(stack).json("job", "show", job)
+    assert is_met(found), found
     return found
 
 
-def test_queues_close_for_producers_first_and_for_consumers_when_all_have_caught_up(gantry: Gantry) -> None:
+def test_queues_close_for_producers_first_and_for_consumers_when_all_have_caught_up(
+    gantry: Gantry, stack: Stack
+) -> None:
     gantry.json("topic", "create", "NARROW", "--queues", "3")
     placed = [(f"{broker}/{queue_id}", broker, queue_id) for broker in BROKERS for queue_id in range(3)]
     for body, broker, queue_id in placed:
-        send(gantry, "NARROW", body, broker, queue_id)
+        send(stack, "NARROW", body, broker, queue_id)
     assert sorted(consume(gantry, "NARROW", "FAST")) == sorted(body for body, _, _ in placed)
     gantry.json("group", "create", "SLOW")
     gantry.json("offset", "set", "SLOW", "NARROW", "--to", "earliest")
@@ -74,7 +74,7 @@ def test_queues_close_for_producers_first_and_for_consumers_when_all_have_caught
         assert sent["queue_id"] == 0, "producers leave the other queues at once"
     refused = gantry.refused("message", "send", "NARROW", "x", "--broker", "broker-a", "--queue", "2")
     assert "[not_stored]" in refused
-    waiting = job_until(gantry, job["job"], lambda found: found["error"] is not None)
+    waiting = job_until(stack, job["job"], lambda found: found["error"] is not None)
     assert "group SLOW has 1 messages to consume in broker-a/1" in waiting["error"]
     assert waiting["ended_at"] is None
 
@@ -90,7 +90,7 @@ def test_queues_close_for_producers_first_and_for_consumers_when_all_have_caught
 
 def test_a_waiting_command_says_why_and_ends_with_the_job(gantry: Gantry, stack: Stack) -> None:
     gantry.json("topic", "create", "AWAITED", "--queues", "2")
-    send(gantry, "AWAITED", "m", "broker-b", 1)
+    send(stack, "AWAITED", "m", "broker-b", 1)
     command = [sys.executable, "-m", "gantry.cli", "topic", "shrink", "AWAITED", "1", "--wait", "--json"]
     with subprocess.Popen(
         [*command, "--data", str(stack.directory)],
@@ -112,9 +112,9 @@ def test_a_waiting_command_says_why_and_ends_with_the_job(gantry: Gantry, stack:
     assert queues_of(gantry, "AWAITED") == (1, 1)
 
 
-def test_a_command_whose_job_fails_ends_with_an_error(gantry: Gantry) -> None:
+def test_a_command_whose_job_fails_ends_with_an_error(gantry: Gantry, stack: Stack) -> None:
     gantry.json("topic", "create", "REGROWN", "--queues", "2")
-    send(gantry, "REGROWN", "m", "broker-a", 1)
+    send(stack, "REGROWN", "m", "broker-a", 1)
     job = gantry.json("topic", "shrink", "REGROWN", "1")["job"]
     gantry.json("topic", "create", "REGROWN", "--write-queues", "2")
     done = gantry.run("job", "wait", job, timeout_s=JOB_TIMEOUT_S)
@@ -123,17 +123,17 @@ def test_a_command_whose_job_fails_ends_with_an_error(gantry: Gantry) -> None:
     assert queues_of(gantry, "REGROWN") == (2, 2)
 
 
-def test_a_cancelled_shrink_leaves_the_queues_to_consumers(gantry: Gantry) -> None:
+def test_a_cancelled_shrink_leaves_the_queues_to_consumers(gantry: Gantry, stack: Stack) -> None:
     gantry.json("topic", "create", "GIVEN_UP", "--queues", "2")
-    send(gantry, "GIVEN_UP", "kept", "broker-a", 1)
+    send(stack, "GIVEN_UP", "kept", "broker-a", 1)
     job = gantry.json("topic", "shrink", "GIVEN_UP", "1")["job"]
     gantry.json("job", "cancel", job)
-    ended = job_until(gantry, job, lambda found: found["ended_at"] is not None)
+    ended = job_until(stack, job, lambda found: found["ended_at"] is not None)
     assert ended["state"] == "cancelled"
     assert consume(gantry, "GIVEN_UP", "READERS") == ["kept"]
     assert queues_of(gantry, "GIVEN_UP") == (2, 1)
     gantry.json("topic", "create", "GIVEN_UP", "--write-queues", "2")
-    send(gantry, "GIVEN_UP", "again", "broker-a", 1)
+    send(stack, "GIVEN_UP", "again", "broker-a", 1)
     assert consume(gantry, "GIVEN_UP", "READERS") == ["again"]
 
 
@@ -183,9 +183,9 @@ def test_mistakes_are_named_in_one_line(gantry: Gantry) -> None:
     assert queues_of(gantry, "WIDE") == (4, 4)
 
 
-def test_a_change_that_hides_messages_points_to_the_shrink(gantry: Gantry) -> None:
+def test_a_change_that_hides_messages_points_to_the_shrink(gantry: Gantry, stack: Stack) -> None:
     gantry.json("topic", "create", "HASTY", "--queues", "2")
-    send(gantry, "HASTY", "m", "broker-a", 1)
+    send(stack, "HASTY", "m", "broker-a", 1)
     refused = gantry.refused("topic", "create", "HASTY", "--queues", "1")
     assert "broker-a/1 (1 message)" in refused
     assert "gantry topic shrink" in refused

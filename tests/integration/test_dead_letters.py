@@ -28,12 +28,6 @@ from tests.support.stack import Stack
 BROKERS = ("broker-a", "broker-b")
 
 
-@pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    with Stack(brokers=2) as running:
-        yield running
-
-
 @pytest.fixture
 def http(stack: Stack) -> Iterator[httpx.Client]:
     with stack.http() as client:

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -13,12 +12,6 @@ from tests.support.gatewayprocess import GatewayProcess
 from tests.support.stack import Stack
 
 RUN = "0F1E2D3C"
-
-
-@pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    with Stack(brokers=1) as running:
-        yield running
 
 
 def run(stack: Stack, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -10,12 +10,6 @@ import pytest
 from tests.support.stack import Stack
 
 
-@pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    with Stack(brokers=2) as running:
-        yield running
-
-
 @pytest.fixture
 def http(stack: Stack) -> Iterator[httpx.Client]:
     with stack.http() as client:

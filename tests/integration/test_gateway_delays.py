@@ -21,11 +21,11 @@ WAIT_S = 30.0
 
 
 @pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    with Stack(brokers=1) as running:
-        with running.http() as http:
-            assert http.put(TOPIC, json={"read_queues": 1, "write_queues": 1}).status_code == 201
-        yield running
+def stack(stack: Stack) -> Stack:
+    config = {"read_queues": 1, "write_queues": 1, "brokers": ["broker-a"]}
+    with stack.http() as http:
+        assert http.put(TOPIC, json=config).status_code == 201
+    return stack
 
 
 @pytest.fixture

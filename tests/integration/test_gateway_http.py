@@ -16,11 +16,10 @@ TOPIC = "/v1/topics/FLIGHTS"
 
 
 @pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    with Stack(brokers=2) as running:
-        with running.http() as http:
-            assert http.put(TOPIC, json={"read_queues": 2, "write_queues": 2}).status_code == 201
-        yield running
+def stack(stack: Stack) -> Stack:
+    with stack.http() as http:
+        assert http.put(TOPIC, json={"read_queues": 2, "write_queues": 2}).status_code == 201
+    return stack
 
 
 @pytest.fixture

@@ -25,14 +25,13 @@ TOPIC = "RESET"
 
 
 @pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    with Stack(brokers=2) as running:
-        with running.http() as http:
-            assert http.put(f"/v1/topics/{TOPIC}", json={"brokers": ["broker-a"]}).status_code == 201
-            for _ in range(20):
-                message = {"body": "m", "queue": {"broker": "broker-a", "id": 0}}
-                assert http.post(f"/v1/topics/{TOPIC}/messages", json=message).status_code == 201
-        yield running
+def stack(stack: Stack) -> Stack:
+    with stack.http() as http:
+        assert http.put(f"/v1/topics/{TOPIC}", json={"brokers": ["broker-a"]}).status_code == 201
+        for _ in range(20):
+            message = {"body": "m", "queue": {"broker": "broker-a", "id": 0}}
+            assert http.post(f"/v1/topics/{TOPIC}/messages", json=message).status_code == 201
+    return stack
 
 
 @pytest.fixture

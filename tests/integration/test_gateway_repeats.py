@@ -27,12 +27,6 @@ RECONNECT_TIMEOUT_S = 30
 
 
 @pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    with Stack(brokers=2) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def other_gateway(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     with GatewayProcess(stack, tmp_path_factory.mktemp("gateway-1")) as gateway:
         yield gateway

@@ -17,18 +17,15 @@ COUNT = 20
 
 
 @pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    with Stack(brokers=2) as running:
-        with running.http() as http:
-            body = {"read_queues": 2, "write_queues": 2, "brokers": ["broker-a", "broker-b"]}
-            assert http.put(f"/v1/topics/{TOPIC}", json=body).status_code == 201
-            for broker in ("broker-a", "broker-b"):
-                messages = [
-                    {"body": f"{broker}-{number}", "queue": {"broker": broker, "id": 0}} for number in range(COUNT)
-                ]
-                answer = http.post(f"/v1/topics/{TOPIC}/messages:batch", json={"messages": messages}).json()
-                assert answer["stored"] == COUNT
-        yield running
+def stack(stack: Stack) -> Stack:
+    with stack.http() as http:
+        body = {"read_queues": 2, "write_queues": 2, "brokers": ["broker-a", "broker-b"]}
+        assert http.put(f"/v1/topics/{TOPIC}", json=body).status_code == 201
+        for broker in ("broker-a", "broker-b"):
+            messages = [{"body": f"{broker}-{number}", "queue": {"broker": broker, "id": 0}} for number in range(COUNT)]
+            answer = http.post(f"/v1/topics/{TOPIC}/messages:batch", json={"messages": messages}).json()
+            assert answer["stored"] == COUNT
+    return stack
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,12 +14,6 @@ from gantry.http.consumeresults import Extensions, PulledMessages, ReceiptResult
 from tests.support.stack import Stack
 
 TIMEOUT_S = 60
-
-
-@pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    with Stack(brokers=1) as running:
-        yield running
 
 
 class Library:
@@ -66,7 +60,7 @@ async def library(stack: Stack, request: pytest.FixtureRequest) -> AsyncIterator
 @pytest.fixture
 async def topic(library: Library) -> str:
     name = f"T{uuid.uuid4().hex[:12]}"
-    await library.call("put_topic", name, read_queues=1, write_queues=1)
+    await library.call("put_topic", name, read_queues=1, write_queues=1, brokers=["broker-a"])
     for number in range(4):
         sent = OutgoingMessage(f"m{number}", tag="even" if number % 2 == 0 else "odd", properties={"n": str(number)})
         await library.call("send", name, sent)

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -13,12 +13,6 @@ from tests.support.stack import Stack
 DEADLINE_MS = 60_000
 
 _names = iter(range(1_000_000))
-
-
-@pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    with Stack(brokers=2) as running:
-        yield running
 
 
 @pytest.fixture

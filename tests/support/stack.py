@@ -8,11 +8,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import quote
 
 import httpx
+import pytest
 
 from gantry.cli.stack.layout import PORT_BASE_STEP, Layout, StackOptions
 from gantry.cli.stack.processes import die_with_parent, family, signal_all
@@ -155,6 +157,42 @@ class Stack:
                 self._process.kill()
                 self._process.wait()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def session_stack() -> Iterator[Stack]:
+    """The session's stack of two brokers."""
+    with Stack() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def stack(session_stack: Stack) -> Iterator[Stack]:
+    """The session's stack, without topics and groups at the start of each module.
+
+    A start takes five seconds of processor time. So modules share a stack, unless they need one of their own: with
+    other settings, to kill its processes, or to look at everything that it has.
+    """
+    before = _processes(session_stack)
+    yield session_stack
+    with session_stack.http() as client:
+        for kind in ("topic", "group"):
+            _delete_all(client, kind)
+        undrained = [broker["drained"] for broker in client.get("/v1/cluster").json()["brokers"]]
+    assert undrained == [False, False], "this module leaves a broker drained"
+    assert _processes(session_stack) == before, "a process of the shared stack has ended: use a stack of your own"
+
+
+def _processes(stack: Stack) -> dict[str, int]:
+    return {process["name"]: process["pid"] for process in stack.facts["processes"]}
+
+
+def _delete_all(client: httpx.Client, kind: str) -> None:
+    """Delete all topics or all groups, so that the order of modules has no effect."""
+    while names := [item[kind] for item in client.get(f"/v1/{kind}s").raise_for_status().json()["items"]]:
+        for name in names:
+            answer = client.delete(f"/v1/{kind}s/{quote(name, safe='')}")
+            assert answer.status_code == 204, answer.text
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
