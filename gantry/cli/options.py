@@ -10,8 +10,18 @@ DATA_DEFAULT = Path(".gantry")
 DataOption = Annotated[
     Path, typer.Option("--data", envvar="GANTRY_DATA", metavar="DIR", help="Data folder of a stack on this machine.")
 ]
-UrlOption = Annotated[str | None, typer.Option("--url", metavar="URL", help="URL of another gateway; needs --key.")]
-KeyOption = Annotated[str | None, typer.Option("--key", metavar="KEY", help="API key, or @FILE to read it from FILE.")]
+UrlOption = Annotated[
+    str | None, typer.Option("--url", envvar="GANTRY_URL", metavar="URL", help="URL of another gateway; needs --key.")
+]
+KeyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--key",
+        envvar="GANTRY_API_KEY",
+        metavar="KEY",
+        help="API key, or @FILE to read it from FILE.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 OutputOption = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to this file; default: stdout.")

@@ -82,9 +82,9 @@ class Remote:
 
 
 def find_gateway(data: Path, url: str | None, key: str | None) -> tuple[str, str]:
-    """Return URL and key of the gateway that `--url` and `--key` name, or else of the stack in `--data`."""
+    """Return URL and key of a gateway: of `--url` and `--key`, or of the environment, or of the stack in `--data`."""
     if url is not None and key is None:
-        raise typer.BadParameter("--url needs --key", param_hint="--url")
+        raise typer.BadParameter("--url needs --key, or $GANTRY_API_KEY", param_hint="--url")
     if url is None or key is None:
         try:
             stack = read_stack(data)

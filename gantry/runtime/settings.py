@@ -17,8 +17,11 @@ from gantry.runtime.errors import SettingsError
 
 T = TypeVar("T")
 
-# Every process reads these variables. Every other variable belongs to one service.
-PROCESS_WIDE = frozenset({"GANTRY_DATABASE_URL", "GANTRY_DATA", "GANTRY_CONFIG", "GANTRY_FAILPOINTS"})
+# Every process reads these variables, or the command line does, from the same shell. Every other variable belongs to one
+# service.
+PROCESS_WIDE = frozenset(
+    {"GANTRY_DATABASE_URL", "GANTRY_DATA", "GANTRY_CONFIG", "GANTRY_FAILPOINTS", "GANTRY_URL", "GANTRY_API_KEY"}
+)
 SERVICES = ("namesrv", "broker", "gateway", "scheduler")
 # The settings of the test suite. A service that a test starts inherits them.
 TESTS_PREFIX = "GANTRY_TEST_"

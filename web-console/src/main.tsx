@@ -15,6 +15,7 @@ import { startTranslation } from "./i18n";
 import { router } from "./routes";
 import { ConfirmProvider } from "./ui/confirm";
 import { makeQueryClient } from "./ui/query-client";
+import { watchFocus } from "./ui/open-dialogs";
 import { SessionGate } from "./ui/session-gate";
 import { theme } from "./ui/theme";
 
@@ -23,6 +24,7 @@ if (root === null) throw new Error("index.html has no element #root");
 const client = makeQueryClient();
 // The session, the contract and the code of the page load beside the texts, not one after the other.
 watchGateway();
+watchFocus();
 void client.prefetchQuery(sessionQuery);
 void client.prefetchQuery(operationsQuery);
 void router.load();

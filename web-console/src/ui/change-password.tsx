@@ -1,8 +1,9 @@
-import { Modal, PasswordInput, Stack, Text } from "@mantine/core";
+import { PasswordInput, Stack, Text } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
+import { Dialog } from "./dialog";
 import { asApiError } from "@/api/api-error";
 import { changePassword } from "@/api/session";
 import { userKeys } from "@/api/users";
@@ -40,7 +41,7 @@ export function ChangePassword({ user, onClose }: { user: string; onClose: () =>
     },
   ];
   return (
-    <Modal opened onClose={onClose} title={t("change.title")} closeButtonProps={{ "aria-label": t("common:close") }}>
+    <Dialog opened onClose={onClose} title={t("change.title")}>
       <form
         onSubmit={(event) => {
           event.preventDefault();
@@ -74,6 +75,6 @@ export function ChangePassword({ user, onClose }: { user: string; onClose: () =>
           />
         </Stack>
       </form>
-    </Modal>
+    </Dialog>
   );
 }

@@ -2,9 +2,11 @@ import { useMantineColorScheme } from "@mantine/core";
 import { Spotlight, type SpotlightActionData } from "@mantine/spotlight";
 import { IconLanguage, IconMoon, IconSearch, IconSun } from "@tabler/icons-react";
 import { useNavigate } from "@tanstack/react-router";
+import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { changeLanguage, LANGUAGES, type Language } from "@/i18n";
 import { usePages } from "./navigation";
+import { useOpenDialog } from "./open-dialogs";
 
 const ICON_PX = 18;
 
@@ -45,8 +47,17 @@ export function CommandPalette() {
       onClick: () => void changeLanguage(language as Language),
     })),
   ];
+  const [isOpen, setOpen] = useState(false);
+  useOpenDialog(isOpen, null);
   return (
     <Spotlight
+      returnFocus={false}
+      onSpotlightOpen={() => {
+        setOpen(true);
+      }}
+      onSpotlightClose={() => {
+        setOpen(false);
+      }}
       actions={[...pages, ...commands]}
       shortcut={["mod + K", "/"]}
       nothingFound={t("shell.paletteNothing")}

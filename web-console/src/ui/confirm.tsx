@@ -1,6 +1,7 @@
-import { List, Modal, Stack, Text, TextInput } from "@mantine/core";
+import { List, Stack, Text, TextInput } from "@mantine/core";
 import { createContext, use, useCallback, useState, type ReactNode } from "react";
 import { useTranslation } from "react-i18next";
+import { Dialog } from "./dialog";
 import type { Copyable } from "./copy-as";
 import { FormEnd } from "./form-end";
 
@@ -46,23 +47,23 @@ export function ConfirmProvider({ children }: { children: ReactNode }) {
   return (
     <Context value={ask}>
       {children}
-      {open !== null && <Dialog confirmation={open.confirmation} answer={open.answer} />}
+      {open !== null && <Question confirmation={open.confirmation} answer={open.answer} />}
     </Context>
   );
 }
 
-function Dialog({ confirmation, answer }: { confirmation: Confirmation; answer: (agreed: boolean) => void }) {
+function Question({ confirmation, answer }: { confirmation: Confirmation; answer: (agreed: boolean) => void }) {
   const { t } = useTranslation();
   const [typed, setTyped] = useState("");
   const isReady = confirmation.typed === undefined || typed === confirmation.typed;
   return (
-    <Modal
+    <Dialog
       opened
+      isDisposable
       onClose={() => {
         answer(false);
       }}
       title={confirmation.title}
-      closeButtonProps={{ "aria-label": t("close") }}
     >
       <form
         onSubmit={(event) => {
@@ -97,6 +98,6 @@ function Dialog({ confirmation, answer }: { confirmation: Confirmation; answer: 
           />
         </Stack>
       </form>
-    </Modal>
+    </Dialog>
   );
 }

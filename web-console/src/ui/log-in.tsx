@@ -1,7 +1,8 @@
-import { Alert, Button, Center, Modal, Paper, PasswordInput, Stack, Text, TextInput, Title } from "@mantine/core";
+import { Alert, Button, Center, Paper, PasswordInput, Stack, Text, TextInput, Title } from "@mantine/core";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useState, type ReactNode } from "react";
 import { useTranslation } from "react-i18next";
+import { Dialog } from "./dialog";
 import { asApiError } from "@/api/api-error";
 import { logIn } from "@/api/session";
 import { Logo } from "./logo";
@@ -33,12 +34,12 @@ export function LogInPage() {
 export function LogInAgain() {
   const { t } = useTranslation("session");
   return (
-    <Modal opened onClose={() => undefined} withCloseButton={false} closeOnEscape={false} title={t("again")}>
+    <Dialog opened onClose={() => undefined} withCloseButton={false} closeOnEscape={false} title={t("again")}>
       <Stack>
         <Text size="sm">{t("againDetail")}</Text>
         <LogInForm />
       </Stack>
-    </Modal>
+    </Dialog>
   );
 }
 

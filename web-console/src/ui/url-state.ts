@@ -1,5 +1,18 @@
-import { useNavigate, useSearch } from "@tanstack/react-router";
+import { useNavigate, useRouter, useSearch } from "@tanstack/react-router";
 import { useCallback } from "react";
+
+declare module "@tanstack/react-router" {
+  interface HistoryState {
+    /** This entry of the history was made to open a panel; the one before shows the page without it. */
+    isPanel?: boolean;
+  }
+}
+
+/** How a change of the state enters the history: a step back undoes it, opens a panel, or closes the panel. */
+export interface HistoryOptions {
+  push?: boolean;
+  panel?: "open" | "close";
+}
 
 /**
  * State of a page that belongs to its address, such as a filter or a tab, so that links and reloads keep it. Values are
@@ -7,20 +20,28 @@ import { useCallback } from "react";
  */
 export function useUrlState<T extends Record<string, string>>(
   defaults: T,
-): [T, (change: Partial<T>, options?: { push?: boolean }) => void] {
+): [T, (change: Partial<T>, options?: HistoryOptions) => void] {
   const search: Record<string, string> = useSearch({ strict: false });
   const navigate = useNavigate();
+  const router = useRouter();
   const state = Object.fromEntries(Object.entries(defaults).map(([name, value]) => [name, search[name] ?? value])) as T;
   const change = useCallback(
-    (next: Partial<T>, options: { push?: boolean } = {}) => {
+    (next: Partial<T>, { push = false, panel }: HistoryOptions = {}) => {
+      const isOverPanel = router.state.location.state.isPanel === true;
+      if (panel === "close" && isOverPanel) {
+        // The entry that opened the panel leaves the history, as with the button of the browser.
+        router.history.back();
+        return;
+      }
       void navigate({
         to: ".",
         search: ((old: Record<string, string>) => withoutDefaults({ ...old, ...next }, defaults)) as never,
-        replace: !options.push,
+        replace: !push && (panel !== "open" || isOverPanel),
+        ...(panel === "open" || (isOverPanel && !push) ? { state: { isPanel: true } } : {}),
       });
     },
     // eslint-disable-next-line react-hooks/exhaustive-deps -- defaults are a constant of the page.
-    [navigate],
+    [navigate, router],
   );
   return [state, change];
 }

@@ -1,4 +1,4 @@
-import { Badge, Button, Drawer, Group, Switch, Text } from "@mantine/core";
+import { Badge, Button, Group, Switch, Text } from "@mantine/core";
 import { IconPlus } from "@tabler/icons-react";
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { useState } from "react";
@@ -7,6 +7,7 @@ import type { ApiKey } from "@/api/api-keys";
 import { rightsOf, stateOfKey, type KeyState } from "@/models/access";
 import { gantryCommand } from "@/models/commands";
 import { searchNames } from "@/models/search";
+import { Panel } from "@/ui/dialog";
 import { CopyAs } from "@/ui/copy-as";
 import { DataTable, type Column } from "@/ui/data-table";
 import { useFormat } from "@/ui/format";
@@ -40,7 +41,7 @@ export function ApiKeys() {
   });
   const found = searchNames(keys, search.text, (key) => `${key.name} ${key.id}`);
   const columns = useColumns((key) => {
-    setUrl({ key: key.id });
+    setUrl({ key: key.id }, { panel: "open" });
   });
   const open = keys.find((key) => key.id === url.key);
   return (
@@ -84,28 +85,26 @@ export function ApiKeys() {
               columns={columns}
               rowKey={(key) => key.id}
               onOpen={(key) => {
-                setUrl({ key: key.id });
+                setUrl({ key: key.id }, { panel: "open" });
               }}
             />
           )
         }
       </QueryState>
-      <Drawer
+      <Panel
         opened={url.key !== "" && query.data !== undefined && !query.hasNextPage}
         onClose={() => {
-          setUrl({ key: "" });
+          setUrl({ key: "" }, { panel: "close" });
         }}
-        position="right"
         size="xl"
         title={<Name>{open?.name ?? url.key}</Name>}
-        closeButtonProps={{ "aria-label": t("common:close") }}
       >
         {open === undefined ? (
           <Empty>{t("keys.unknown", { id: url.key })}</Empty>
         ) : (
           <KeyDetails key={open.id} apiKey={open} state={<State of={open} />} />
         )}
-      </Drawer>
+      </Panel>
       {isCreating && (
         <CreateKey
           onClose={() => {

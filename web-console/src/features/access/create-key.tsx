@@ -1,4 +1,4 @@
-import { Checkbox, Fieldset, Modal, SimpleGrid, Stack, Text, TextInput } from "@mantine/core";
+import { Checkbox, Fieldset, SimpleGrid, Stack, Text, TextInput } from "@mantine/core";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
@@ -6,6 +6,7 @@ import { asApiError, type ApiError } from "@/api/api-error";
 import { apiKeyKeys, createApiKey } from "@/api/api-keys";
 import { grantsSomething, NEW_KEY, newKeyOptions, toNewKey, type KeyForm } from "@/models/access";
 import { gantryCommand } from "@/models/commands";
+import { Dialog } from "@/ui/dialog";
 import { FormEnd } from "@/ui/form-end";
 import { AccessProblem } from "./access-problem";
 import { isShownByFields, KeyFields } from "./key-fields";
@@ -35,13 +36,7 @@ export function CreateKey({ onClose }: { onClose: () => void }) {
   const isShown =
     error !== null && (isShownByFields(error) || PATTERN_NAMES.some((name) => error.detailOf(PATTERNS[name]) !== null));
   return (
-    <Modal
-      opened
-      onClose={onClose}
-      title={t("keys.create.title")}
-      size="lg"
-      closeButtonProps={{ "aria-label": t("common:close") }}
-    >
+    <Dialog opened onClose={onClose} title={t("keys.create.title")} size="lg">
       <form
         onSubmit={(event) => {
           event.preventDefault();
@@ -66,7 +61,7 @@ export function CreateKey({ onClose }: { onClose: () => void }) {
           />
         </Stack>
       </form>
-    </Modal>
+    </Dialog>
   );
 }
 

@@ -1,4 +1,4 @@
-import { Modal, NativeSelect, PasswordInput, Stack, TextInput } from "@mantine/core";
+import { NativeSelect, PasswordInput, Stack, TextInput } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
@@ -8,6 +8,7 @@ import { createUser, userKeys } from "@/api/users";
 import { ROLES } from "@/models/access";
 import { gantryCommand } from "@/models/commands";
 import type { Role } from "@/models/roles";
+import { Dialog } from "@/ui/dialog";
 import { FormEnd } from "@/ui/form-end";
 import { AccessProblem } from "./access-problem";
 
@@ -34,12 +35,7 @@ export function CreateUser({ onClose }: { onClose: () => void }) {
     field === "user" && isTaken ? t("users.create.taken", { name }) : error?.detailOf(field);
   const isShown = FIELDS.some((field) => Boolean(errorOf(field)));
   return (
-    <Modal
-      opened
-      onClose={onClose}
-      title={t("users.create.title")}
-      closeButtonProps={{ "aria-label": t("common:close") }}
-    >
+    <Dialog opened onClose={onClose} title={t("users.create.title")}>
       <form
         onSubmit={(event) => {
           event.preventDefault();
@@ -99,6 +95,6 @@ export function CreateUser({ onClose }: { onClose: () => void }) {
           />
         </Stack>
       </form>
-    </Modal>
+    </Dialog>
   );
 }

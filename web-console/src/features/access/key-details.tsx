@@ -1,4 +1,4 @@
-import { Button, Code, Group, Modal, Stack, TextInput } from "@mantine/core";
+import { Button, Code, Group, Stack, TextInput } from "@mantine/core";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState, type ReactNode } from "react";
 import { useTranslation } from "react-i18next";
@@ -6,6 +6,7 @@ import { asApiError } from "@/api/api-error";
 import { apiKeyKeys, changeApiKey, revokeApiKey, rotateApiKey, type ApiKey } from "@/api/api-keys";
 import { keyChangeOptions, LIMITS, rightsOf, settingsOfKey, toKeyChange } from "@/models/access";
 import { gantryCommand } from "@/models/commands";
+import { Dialog } from "@/ui/dialog";
 import { FormEnd } from "@/ui/form-end";
 import { useFormat } from "@/ui/format";
 import { useOperations } from "@/ui/session";
@@ -158,13 +159,7 @@ function Change({ apiKey, onClose }: { apiKey: ApiKey; onClose: () => void }) {
   });
   const error = save.error === null ? null : asApiError(save.error);
   return (
-    <Modal
-      opened
-      onClose={onClose}
-      title={t("keys.change.title", { name: apiKey.name })}
-      size="lg"
-      closeButtonProps={{ "aria-label": t("common:close") }}
-    >
+    <Dialog opened onClose={onClose} title={t("keys.change.title", { name: apiKey.name })} size="lg">
       <form
         onSubmit={(event) => {
           event.preventDefault();
@@ -184,7 +179,7 @@ function Change({ apiKey, onClose }: { apiKey: ApiKey; onClose: () => void }) {
           />
         </Stack>
       </form>
-    </Modal>
+    </Dialog>
   );
 }
 
@@ -202,12 +197,7 @@ function Rotate({ apiKey, onClose }: { apiKey: ApiKey; onClose: () => void }) {
   const error = rotate.error === null ? null : asApiError(rotate.error);
   const wrong = error?.detailOf("overlap") ?? null;
   return (
-    <Modal
-      opened
-      onClose={onClose}
-      title={t("keys.rotate.title", { name: apiKey.name })}
-      closeButtonProps={{ "aria-label": t("common:close") }}
-    >
+    <Dialog opened onClose={onClose} title={t("keys.rotate.title", { name: apiKey.name })}>
       <form
         onSubmit={(event) => {
           event.preventDefault();
@@ -243,6 +233,6 @@ function Rotate({ apiKey, onClose }: { apiKey: ApiKey; onClose: () => void }) {
           />
         </Stack>
       </form>
-    </Modal>
+    </Dialog>
   );
 }

@@ -1,4 +1,4 @@
-import { Modal, PasswordInput, Stack, Text } from "@mantine/core";
+import { PasswordInput, Stack, Text } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
@@ -6,6 +6,7 @@ import { useTranslation } from "react-i18next";
 import { asApiError } from "@/api/api-error";
 import { changeUser, userKeys } from "@/api/users";
 import { gantryCommand } from "@/models/commands";
+import { Dialog } from "@/ui/dialog";
 import { FormEnd } from "@/ui/form-end";
 import { useCaller } from "@/ui/session";
 import { AccessProblem } from "./access-problem";
@@ -27,12 +28,7 @@ export function ResetPassword({ user, onClose }: { user: string; onClose: () => 
   const error = reset.error === null ? null : asApiError(reset.error);
   const wrong = error?.detailOf("password") ?? null;
   return (
-    <Modal
-      opened
-      onClose={onClose}
-      title={t("users.reset.title", { name: user })}
-      closeButtonProps={{ "aria-label": t("common:close") }}
-    >
+    <Dialog opened onClose={onClose} title={t("users.reset.title", { name: user })}>
       <form
         onSubmit={(event) => {
           event.preventDefault();
@@ -70,6 +66,6 @@ export function ResetPassword({ user, onClose }: { user: string; onClose: () => 
           />
         </Stack>
       </form>
-    </Modal>
+    </Dialog>
   );
 }

@@ -1,7 +1,8 @@
-import { Alert, Button, Code, CopyButton, Group, Modal, Stack, Text } from "@mantine/core";
+import { Alert, Button, Code, CopyButton, Group, Stack, Text } from "@mantine/core";
 import { IconCheck, IconCopy, IconKey } from "@tabler/icons-react";
 import { useTranslation } from "react-i18next";
 import type { MadeKey } from "@/api/api-keys";
+import { Dialog } from "@/ui/dialog";
 import { useFormat } from "@/ui/format";
 
 const ICON_PX = 16;
@@ -11,7 +12,7 @@ export function Secret({ made, onClose }: { made: MadeKey; onClose: () => void }
   const { t } = useTranslation("access");
   const format = useFormat();
   return (
-    <Modal
+    <Dialog
       opened
       onClose={onClose}
       title={t("keys.secret.title", { name: made.name })}
@@ -52,6 +53,6 @@ export function Secret({ made, onClose }: { made: MadeKey; onClose: () => void }
           <Button onClick={onClose}>{t("keys.secret.close")}</Button>
         </Group>
       </Stack>
-    </Modal>
+    </Dialog>
   );
 }

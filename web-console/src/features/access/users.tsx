@@ -1,4 +1,4 @@
-import { Badge, Button, Drawer, Group, Text } from "@mantine/core";
+import { Badge, Button, Group, Text } from "@mantine/core";
 import { IconPlus } from "@tabler/icons-react";
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
@@ -7,6 +7,7 @@ import type { User } from "@/api/users";
 import { lastLogInOf, ROLES, type LastLogIn } from "@/models/access";
 import { gantryCommand } from "@/models/commands";
 import { searchNames } from "@/models/search";
+import { Panel } from "@/ui/dialog";
 import { CopyAs } from "@/ui/copy-as";
 import { DataTable, type Column } from "@/ui/data-table";
 import { useFormat } from "@/ui/format";
@@ -42,7 +43,7 @@ export function Users() {
   });
   const found = searchNames(users, search.text, (user) => user.user);
   const columns = useColumns(hasLogIns ? lastOf : null, (user) => {
-    setUrl({ user: user.user });
+    setUrl({ user: user.user }, { panel: "open" });
   });
   const open = users.find((user) => user.user === url.user);
   return (
@@ -76,21 +77,19 @@ export function Users() {
               columns={columns}
               rowKey={(user) => user.user}
               onOpen={(user) => {
-                setUrl({ user: user.user });
+                setUrl({ user: user.user }, { panel: "open" });
               }}
             />
           )
         }
       </QueryState>
-      <Drawer
+      <Panel
         opened={url.user !== "" && query.data !== undefined && !query.hasNextPage}
         onClose={() => {
-          setUrl({ user: "" });
+          setUrl({ user: "" }, { panel: "close" });
         }}
-        position="right"
         size="xl"
         title={<Name>{url.user}</Name>}
-        closeButtonProps={{ "aria-label": t("common:close") }}
       >
         {open === undefined ? (
           <Empty>{t("users.unknown", { name: url.user })}</Empty>
@@ -100,11 +99,11 @@ export function Users() {
             user={open}
             lastLogIn={hasLogIns ? <LogIn last={lastOf(open)} /> : null}
             onGone={() => {
-              setUrl({ user: "" });
+              setUrl({ user: "" }, { panel: "close" });
             }}
           />
         )}
-      </Drawer>
+      </Panel>
       {isCreating && (
         <CreateUser
           onClose={() => {

@@ -1,4 +1,4 @@
-import { Button, Drawer, Stack } from "@mantine/core";
+import { Button, Stack } from "@mantine/core";
 import { IconDownload } from "@tabler/icons-react";
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { useTranslation } from "react-i18next";
@@ -6,6 +6,7 @@ import { fillPath } from "@/api/request";
 import { changedFields, toQuery, type AuditEntry } from "@/models/audit";
 import { gantryCommand } from "@/models/commands";
 import { optionsOf } from "@/models/filters";
+import { Panel } from "@/ui/dialog";
 import { CopyAs } from "@/ui/copy-as";
 import { DataTable, type Column } from "@/ui/data-table";
 import { PageFrame, QueryState } from "@/ui/page-frame";
@@ -72,25 +73,23 @@ export function AuditPage() {
             <EntryTable
               entries={entries}
               onOpen={(row) => {
-                change({ entry: row.id });
+                change({ entry: row.id }, { panel: "open" });
               }}
             />
             <MoreRows query={query} label={t("older")} />
           </Stack>
         )}
       </QueryState>
-      <Drawer
+      <Panel
         opened={open !== undefined}
         onClose={() => {
-          change({ entry: "" });
+          change({ entry: "" }, { panel: "close" });
         }}
-        position="right"
         size="xl"
         title={open && <Name>{`${open.action} · ${open.name}`}</Name>}
-        closeButtonProps={{ "aria-label": t("common:close") }}
       >
         {open !== undefined && <EntryDetails entry={open} />}
-      </Drawer>
+      </Panel>
     </PageFrame>
   );
 }

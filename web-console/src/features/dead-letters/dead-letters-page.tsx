@@ -1,4 +1,4 @@
-import { Button, Drawer, Group, Stack } from "@mantine/core";
+import { Button, Group, Stack } from "@mantine/core";
 import { IconDownload } from "@tabler/icons-react";
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { useState } from "react";
@@ -8,6 +8,7 @@ import { beginOf } from "@/models/bodies";
 import { gantryCommand } from "@/models/commands";
 import { ANY_LETTER, letterQuery, type Letter, type Selection } from "@/models/dead-letters";
 import { optionsOf } from "@/models/filters";
+import { Panel } from "@/ui/dialog";
 import { CopyAs } from "@/ui/copy-as";
 import { DataTable, type Column } from "@/ui/data-table";
 import { useFormat } from "@/ui/format";
@@ -74,7 +75,7 @@ export function DeadLettersPage() {
                   letters={letters}
                   isRedriveKnown={isRedriveKnown}
                   onOpen={(row) => {
-                    change({ letter: row.stored_id });
+                    change({ letter: row.stored_id }, { panel: "open" });
                   }}
                 />
               )}
@@ -83,15 +84,13 @@ export function DeadLettersPage() {
           )}
         </QueryState>
       )}
-      <Drawer
+      <Panel
         opened={open !== undefined}
         onClose={() => {
-          change({ letter: "" });
+          change({ letter: "" }, { panel: "close" });
         }}
-        position="right"
         size="xl"
         title={t("letter")}
-        closeButtonProps={{ "aria-label": t("common:close") }}
       >
         {open !== undefined && (
           <Stack gap="md">
@@ -114,7 +113,7 @@ export function DeadLettersPage() {
             <LetterDetails letter={open} isRedriveKnown={isRedriveKnown} />
           </Stack>
         )}
-      </Drawer>
+      </Panel>
       {redriven !== null && (
         <RedriveDialog
           group={group}

@@ -1,4 +1,4 @@
-import { Alert, Button, List, Modal, NumberInput, Radio, Stack, Text } from "@mantine/core";
+import { Alert, Button, List, NumberInput, Radio, Stack, Text } from "@mantine/core";
 import { useMutation } from "@tanstack/react-query";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
@@ -11,6 +11,7 @@ import {
   type Selection,
 } from "@/models/dead-letters";
 import type { Job } from "@/models/jobs";
+import { Dialog } from "@/ui/dialog";
 import { FormEnd } from "@/ui/form-end";
 import { useFormat } from "@/ui/format";
 import { Problem } from "@/ui/problem";
@@ -38,13 +39,7 @@ export function RedriveDialog({
   const error = start.error ?? preview.error;
   const isRate = Number.isInteger(rate) && redrive.ratePerS >= 1 && redrive.ratePerS <= RATE_MAX;
   return (
-    <Modal
-      opened
-      onClose={onClose}
-      size="lg"
-      title={t("redrive.title", { name: group })}
-      closeButtonProps={{ "aria-label": t("common:close") }}
-    >
+    <Dialog opened onClose={onClose} size="lg" title={t("redrive.title", { name: group })}>
       <form
         onSubmit={(event) => {
           event.preventDefault();
@@ -104,7 +99,7 @@ export function RedriveDialog({
           </FormEnd>
         </Stack>
       </form>
-    </Modal>
+    </Dialog>
   );
 }
 

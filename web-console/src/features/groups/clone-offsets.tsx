@@ -1,9 +1,10 @@
-import { Button, Modal, SimpleGrid, Stack, TextInput } from "@mantine/core";
+import { Button, SimpleGrid, Stack, TextInput } from "@mantine/core";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { cloneOffsets, groupKeys, type OffsetReset } from "@/api/groups";
 import { gantryCommand } from "@/models/commands";
+import { Dialog } from "@/ui/dialog";
 import { FormEnd } from "@/ui/form-end";
 import { Problem } from "@/ui/problem";
 import { MovedOffsets } from "./moved-offsets";
@@ -38,13 +39,7 @@ export function CloneOffsets({
   };
   const shown = clone.data ?? preview.data;
   return (
-    <Modal
-      opened
-      onClose={onClose}
-      title={t("clone.title", { name: group })}
-      size={1_000}
-      closeButtonProps={{ "aria-label": t("common:close") }}
-    >
+    <Dialog opened onClose={onClose} title={t("clone.title", { name: group })} size={1_000}>
       <form
         onSubmit={(event) => {
           event.preventDefault();
@@ -110,6 +105,6 @@ export function CloneOffsets({
           </FormEnd>
         </Stack>
       </form>
-    </Modal>
+    </Dialog>
   );
 }

@@ -1,4 +1,4 @@
-import { Modal, Stack, TextInput } from "@mantine/core";
+import { Stack, TextInput } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
@@ -8,6 +8,7 @@ import { asApiError } from "@/api/api-error";
 import { createGroup, groupKeys } from "@/api/groups";
 import { gantryCommand } from "@/models/commands";
 import { isPolicy, NEW_GROUP, optionsOf, SETTINGS, toChange } from "@/models/groups";
+import { Dialog } from "@/ui/dialog";
 import { FormEnd } from "@/ui/form-end";
 import { Problem } from "@/ui/problem";
 import { SettingsFields } from "./settings-form";
@@ -43,13 +44,7 @@ export function CreateGroup({ onClose }: { onClose: () => void }) {
       : { field, detail: error?.problem?.detail ?? "" }
     : { field: "retry_policy", detail: t("help.wrongPolicy") };
   return (
-    <Modal
-      opened
-      onClose={onClose}
-      title={t("create.title")}
-      size="lg"
-      closeButtonProps={{ "aria-label": t("common:close") }}
-    >
+    <Dialog opened onClose={onClose} title={t("create.title")} size="lg">
       <form
         onSubmit={(event) => {
           event.preventDefault();
@@ -86,6 +81,6 @@ export function CreateGroup({ onClose }: { onClose: () => void }) {
           />
         </Stack>
       </form>
-    </Modal>
+    </Dialog>
   );
 }

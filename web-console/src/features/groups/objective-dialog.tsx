@@ -1,4 +1,4 @@
-import { Autocomplete, Checkbox, Modal, SimpleGrid, Stack, TextInput } from "@mantine/core";
+import { Autocomplete, Checkbox, SimpleGrid, Stack, TextInput } from "@mantine/core";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
@@ -15,6 +15,7 @@ import {
   type ObjectiveSettings,
   type SettingName,
 } from "@/models/objectives";
+import { Dialog } from "@/ui/dialog";
 import { FormEnd } from "@/ui/form-end";
 import { QueryState } from "@/ui/page-frame";
 import { Problem } from "@/ui/problem";
@@ -40,19 +41,18 @@ export function ObjectiveDialog({
 }) {
   const { t } = useTranslation("groups");
   return (
-    <Modal
+    <Dialog
       opened
       onClose={onClose}
       title={t(topic === undefined ? "objective.newTitle" : "objective.title", { name: group })}
       size="lg"
-      closeButtonProps={{ "aria-label": t("common:close") }}
     >
       {topic === undefined ? (
         <ObjectiveForm group={group} first={{ settings: NO_OBJECTIVE, etag: "" }} onClose={onClose} />
       ) : (
         <Existing group={group} topic={topic} onClose={onClose} />
       )}
-    </Modal>
+    </Dialog>
   );
 }
 

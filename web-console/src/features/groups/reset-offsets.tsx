@@ -1,10 +1,11 @@
-import { Autocomplete, Button, Modal, NativeSelect, SimpleGrid, Stack, TextInput } from "@mantine/core";
+import { Autocomplete, Button, NativeSelect, SimpleGrid, Stack, TextInput } from "@mantine/core";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { groupKeys, resetOffsets, type OffsetReset, type ResetRequest } from "@/api/groups";
 import { gantryCommand } from "@/models/commands";
 import { placeOf } from "@/models/groups";
+import { Dialog } from "@/ui/dialog";
 import { FormEnd } from "@/ui/form-end";
 import { Problem } from "@/ui/problem";
 import { MovedOffsets } from "./moved-offsets";
@@ -47,13 +48,7 @@ export function ResetOffsets({
   };
   const shown = reset.data ?? preview.data;
   return (
-    <Modal
-      opened
-      onClose={onClose}
-      title={t("reset.title", { name: group })}
-      size={1_000}
-      closeButtonProps={{ "aria-label": t("common:close") }}
-    >
+    <Dialog opened onClose={onClose} title={t("reset.title", { name: group })} size={1_000}>
       <form
         onSubmit={(event) => {
           event.preventDefault();
@@ -127,6 +122,6 @@ export function ResetOffsets({
           </FormEnd>
         </Stack>
       </form>
-    </Modal>
+    </Dialog>
   );
 }

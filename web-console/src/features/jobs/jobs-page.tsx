@@ -1,9 +1,10 @@
-import { Button, Code, Drawer, Group, Progress, Select, Stack, Text } from "@mantine/core";
+import { Button, Code, Group, Progress, Select, Stack, Text } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { useInfiniteQuery, useMutation, useQueryClient } from "@tanstack/react-query";
 import { useTranslation } from "react-i18next";
 import { gantryCommand } from "@/models/commands";
 import { isActive, shareDone, tookSeconds, type Job } from "@/models/jobs";
+import { Panel } from "@/ui/dialog";
 import { useConfirm } from "@/ui/confirm";
 import { CopyAs } from "@/ui/copy-as";
 import { DataTable, type Column } from "@/ui/data-table";
@@ -49,24 +50,23 @@ export function JobsPage() {
             <JobTable
               jobs={jobs}
               onOpen={(row) => {
-                change({ job: row.job });
+                change({ job: row.job }, { panel: "open" });
               }}
             />
             <MoreRows query={query} label={t("more")} />
           </Stack>
         )}
       </QueryState>
-      <Drawer
+      <Panel
         opened={open !== undefined}
         onClose={() => {
-          change({ job: "" });
+          change({ job: "" }, { panel: "close" });
         }}
-        position="right"
         size="lg"
         title={open && `${open.kind} · ${open.job}`}
       >
         {open && <Details job={open} />}
-      </Drawer>
+      </Panel>
     </PageFrame>
   );
 }

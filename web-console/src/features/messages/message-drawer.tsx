@@ -1,4 +1,4 @@
-import { Anchor, Button, Drawer, Group, Stack, Table, Title } from "@mantine/core";
+import { Anchor, Button, Group, Stack, Table, Title } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
@@ -6,6 +6,7 @@ import { useTranslation } from "react-i18next";
 import { lifeQuery, type Message } from "@/api/messages";
 import { sendMessage, type NewMessage } from "@/api/topics";
 import { gantryCommand } from "@/models/commands";
+import { Panel } from "@/ui/dialog";
 import { BodyViewer } from "@/ui/body-viewer";
 import { useConfirm } from "@/ui/confirm";
 import { CopyAs } from "@/ui/copy-as";
@@ -22,16 +23,9 @@ export function MessageDrawer({ id, topic, onClose }: { id: string; topic: strin
   const { t } = useTranslation("messages");
   const query = useQuery({ ...messageQuery(id, topic), enabled: id !== "" });
   return (
-    <Drawer
-      opened={id !== ""}
-      onClose={onClose}
-      position="right"
-      size="xl"
-      title={t("message")}
-      closeButtonProps={{ "aria-label": t("common:close") }}
-    >
+    <Panel opened={id !== ""} onClose={onClose} size="xl" title={t("message")}>
       {id !== "" && <QueryState query={query}>{(message) => <Details message={message} />}</QueryState>}
-    </Drawer>
+    </Panel>
   );
 }
 

@@ -27,7 +27,7 @@ export function MessagesPage() {
   const { message, ...search } = url;
   const open = useCallback(
     (found: Message) => {
-      setUrl({ message: found.stored_id });
+      setUrl({ message: found.stored_id }, { panel: "open" });
     },
     [setUrl],
   );
@@ -63,7 +63,7 @@ export function MessagesPage() {
         id={message}
         topic=""
         onClose={() => {
-          setUrl({ message: "" });
+          setUrl({ message: "" }, { panel: "close" });
         }}
       />
     </PageFrame>

@@ -1,9 +1,10 @@
-import { Code, Drawer, Stack, Text } from "@mantine/core";
+import { Code, Stack, Text } from "@mantine/core";
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 import { useTranslation } from "react-i18next";
 import { gantryCommand } from "@/models/commands";
 import { worstFirst, type LagRow } from "@/models/lag";
+import { Panel } from "@/ui/dialog";
 import { CopyAs } from "@/ui/copy-as";
 import { DataTable, type Column } from "@/ui/data-table";
 import { Facts, type Fact } from "@/ui/facts";
@@ -52,23 +53,21 @@ export function LagRows({ run, newest }: { run: string; newest: string }) {
             <LagTable
               rows={found}
               onOpen={(row) => {
-                setUrl({ group: row.group, topic: row.topic });
+                setUrl({ group: row.group, topic: row.topic }, { panel: "open" });
               }}
             />
           )}
           <MoreRows query={query} />
-          <Drawer
+          <Panel
             opened={open !== undefined}
             onClose={() => {
-              setUrl({ group: "", topic: "" });
+              setUrl({ group: "", topic: "" }, { panel: "close" });
             }}
-            position="right"
             size="xl"
             title={open && <Name>{`${open.group} · ${open.topic}`}</Name>}
-            closeButtonProps={{ "aria-label": t("common:close") }}
           >
             {open !== undefined && first !== undefined && <LagDetails row={open} run={first.run} />}
-          </Drawer>
+          </Panel>
         </Stack>
       )}
     </QueryState>

@@ -1,4 +1,4 @@
-import { Autocomplete, Group, Modal, Radio, Stack, Text, TextInput } from "@mantine/core";
+import { Autocomplete, Group, Radio, Stack, Text, TextInput } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
@@ -6,6 +6,7 @@ import { useTranslation } from "react-i18next";
 import { asApiError } from "@/api/api-error";
 import { gantryCommand, type Call } from "@/models/commands";
 import type { Report, ScheduleChange } from "@/models/reports";
+import { Dialog } from "@/ui/dialog";
 import { FormEnd } from "@/ui/form-end";
 import { Problem } from "@/ui/problem";
 import { keys, setSchedule } from "./queries";
@@ -37,12 +38,11 @@ export function ScheduleForm({ report, onClose }: { report: Report; onClose: () 
   const errorOf = (field: string) => (problem?.field === field ? problem.detail : null);
   const isAtField = problem?.field === "/cron" || problem?.field === "/time_zone";
   return (
-    <Modal
+    <Dialog
       opened
       onClose={onClose}
       title={t("schedule.titleOf", { name: t(`job.${report.job}.name`, { defaultValue: report.job }) })}
       size="lg"
-      closeButtonProps={{ "aria-label": t("common:close") }}
     >
       <form
         onSubmit={(event) => {
@@ -108,7 +108,7 @@ export function ScheduleForm({ report, onClose }: { report: Report; onClose: () 
           />
         </Stack>
       </form>
-    </Modal>
+    </Dialog>
   );
 }
 

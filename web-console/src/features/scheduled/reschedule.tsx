@@ -1,4 +1,4 @@
-import { Group, Modal, Radio, Stack, Text, TextInput } from "@mantine/core";
+import { Group, Radio, Stack, Text, TextInput } from "@mantine/core";
 import { useMutation } from "@tanstack/react-query";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
@@ -12,6 +12,7 @@ import {
   type Waiting,
 } from "@/models/scheduled";
 import { localTime } from "@/models/times";
+import { Dialog } from "@/ui/dialog";
 import { FormEnd } from "@/ui/form-end";
 import { useFormat } from "@/ui/format";
 import { useNow } from "@/ui/now";
@@ -48,13 +49,7 @@ export function RescheduleDialog({
   });
   const checked = checkTime(draft, now);
   return (
-    <Modal
-      opened
-      onClose={onClose}
-      size="lg"
-      title={t("reschedule.title")}
-      closeButtonProps={{ "aria-label": t("common:close") }}
-    >
+    <Dialog opened onClose={onClose} size="lg" title={t("reschedule.title")}>
       <form
         onSubmit={(event) => {
           event.preventDefault();
@@ -89,7 +84,7 @@ export function RescheduleDialog({
           />
         </Stack>
       </form>
-    </Modal>
+    </Dialog>
   );
 }
 

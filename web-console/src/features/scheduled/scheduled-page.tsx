@@ -1,10 +1,11 @@
-import { Alert, Drawer, Stack } from "@mantine/core";
+import { Alert, Stack } from "@mantine/core";
 import { useInfiniteQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { gantryCommand } from "@/models/commands";
 import { optionsOf } from "@/models/filters";
 import { ANY_TIME, dueQuery, withMoves, type Moves, type Waiting } from "@/models/scheduled";
+import { Panel } from "@/ui/dialog";
 import { CopyAs } from "@/ui/copy-as";
 import { Empty, PageFrame, QueryState } from "@/ui/page-frame";
 import { useUrlState } from "@/ui/url-state";
@@ -29,7 +30,7 @@ export function ScheduledPage() {
   const end = (ended: Waiting, kind: Outcome["kind"], place: { handle: string; deliver_at: string } | null = null) => {
     setMoves((before) => new Map([...before, [ended.handle, place]]));
     setOutcome({ kind, messageId: ended.message_id, deliverAt: place?.deliver_at ?? null });
-    change({ message: "" });
+    change({ message: "" }, { panel: "close" });
     void client.invalidateQueries({ queryKey: waitingKey(ended.topic) });
   };
   return (
@@ -64,7 +65,7 @@ export function ScheduledPage() {
                 <WaitingTable
                   waiting={waiting}
                   onOpen={(row) => {
-                    change({ message: row.handle });
+                    change({ message: row.handle }, { panel: "open" });
                   }}
                 />
               ) : (
@@ -77,15 +78,13 @@ export function ScheduledPage() {
           )}
         </QueryState>
       )}
-      <Drawer
+      <Panel
         opened={message !== "" && query.data !== undefined}
         onClose={() => {
-          change({ message: "" });
+          change({ message: "" }, { panel: "close" });
         }}
-        position="right"
         size="xl"
         title={t("message")}
-        closeButtonProps={{ "aria-label": t("common:close") }}
       >
         {open === undefined ? (
           message !== "" && (
@@ -109,7 +108,7 @@ export function ScheduledPage() {
             }}
           />
         )}
-      </Drawer>
+      </Panel>
     </PageFrame>
   );
 }

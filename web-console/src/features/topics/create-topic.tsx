@@ -1,4 +1,4 @@
-import { Modal, Stack, TextInput } from "@mantine/core";
+import { Stack, TextInput } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useNavigate } from "@tanstack/react-router";
@@ -8,6 +8,7 @@ import { asApiError } from "@/api/api-error";
 import { createTopic, topicKeys } from "@/api/topics";
 import { gantryCommand } from "@/models/commands";
 import { NEW_TOPIC, SETTINGS, toChange } from "@/models/topics";
+import { Dialog } from "@/ui/dialog";
 import { FormEnd } from "@/ui/form-end";
 import { Problem } from "@/ui/problem";
 import { SettingsFields } from "./settings-form";
@@ -32,13 +33,7 @@ export function CreateTopic({ onClose }: { onClose: () => void }) {
   const problem = create.error === null ? null : asApiError(create.error).problem;
   const refused = problem?.field === undefined ? null : { field: problem.field, detail: problem.detail };
   return (
-    <Modal
-      opened
-      onClose={onClose}
-      title={t("create.title")}
-      size="lg"
-      closeButtonProps={{ "aria-label": t("common:close") }}
-    >
+    <Dialog opened onClose={onClose} title={t("create.title")} size="lg">
       <form
         onSubmit={(event) => {
           event.preventDefault();
@@ -88,6 +83,6 @@ export function CreateTopic({ onClose }: { onClose: () => void }) {
           />
         </Stack>
       </form>
-    </Modal>
+    </Dialog>
   );
 }

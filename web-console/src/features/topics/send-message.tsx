@@ -1,10 +1,11 @@
-import { Alert, Modal, SimpleGrid, Stack, Text, Textarea, TextInput } from "@mantine/core";
+import { Alert, SimpleGrid, Stack, Text, Textarea, TextInput } from "@mantine/core";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { asApiError } from "@/api/api-error";
 import { sendMessage, topicKeys, type NewMessage, type Sent } from "@/api/topics";
 import { gantryCommand } from "@/models/commands";
+import { Dialog } from "@/ui/dialog";
 import { FormEnd } from "@/ui/form-end";
 import { Problem } from "@/ui/problem";
 import { Name } from "@/ui/value";
@@ -28,13 +29,7 @@ export function SendMessage({ topic, onClose }: { topic: string; onClose: () => 
     setFields({ ...fields, [name]: value });
   };
   return (
-    <Modal
-      opened
-      onClose={onClose}
-      title={t("send.title", { topic })}
-      size="lg"
-      closeButtonProps={{ "aria-label": t("common:close") }}
-    >
+    <Dialog opened onClose={onClose} title={t("send.title", { topic })} size="lg">
       <form
         onSubmit={(event) => {
           event.preventDefault();
@@ -87,7 +82,7 @@ export function SendMessage({ topic, onClose }: { topic: string; onClose: () => 
           />
         </Stack>
       </form>
-    </Modal>
+    </Dialog>
   );
 }
 

@@ -1,9 +1,10 @@
-import { Drawer, Stack } from "@mantine/core";
+import { Stack } from "@mantine/core";
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useTranslation } from "react-i18next";
 import { gantryCommand } from "@/models/commands";
 import { optionsOf } from "@/models/filters";
 import { ANY_TRANSACTION, isOverdue, toQuery } from "@/models/transactions";
+import { Panel } from "@/ui/dialog";
 import { CopyAs } from "@/ui/copy-as";
 import { useNow } from "@/ui/now";
 import { Empty, PageFrame, QueryState } from "@/ui/page-frame";
@@ -44,7 +45,7 @@ export function TransactionsPage() {
               <TransactionTable
                 transactions={shown}
                 onOpen={(row) => {
-                  change({ transaction: row.transaction });
+                  change({ transaction: row.transaction }, { panel: "open" });
                 }}
               />
             ) : (
@@ -54,18 +55,16 @@ export function TransactionsPage() {
           </Stack>
         )}
       </QueryState>
-      <Drawer
+      <Panel
         opened={transaction !== ""}
         onClose={() => {
-          change({ transaction: "" });
+          change({ transaction: "" }, { panel: "close" });
         }}
-        position="right"
         size="xl"
         title={t("transaction")}
-        closeButtonProps={{ "aria-label": t("common:close") }}
       >
         {transaction !== "" && <One key={transaction} transaction={transaction} />}
-      </Drawer>
+      </Panel>
     </PageFrame>
   );
 }

@@ -1,0 +1,107 @@
+"""Dialogs and panels of the console in a real browser: the focus, Escape, and the steps of its history."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.consolepage import ConsolePage
+from tests.support.stack import Stack
+
+TOPIC = "orders"
+FOUND = f"/messages?by=key&topic={TOPIC}&value=key-1"
+NO_DIALOG = "document.querySelector('[role=dialog]') === null"
+IN_DIALOG = "document.activeElement.closest('[role=dialog]') !== null"
+FOCUSED = "(document.activeElement.getAttribute('aria-label') ?? document.activeElement.innerText).trim()"
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    with Stack() as running:
+        with running.http() as client:
+            settings = {"read_queues": 1, "write_queues": 1, "brokers": ["broker-a"]}
+            client.put(f"/v1/topics/{TOPIC}", json=settings).raise_for_status()
+            client.put("/v1/groups/billing", json={}).raise_for_status()
+            client.post(f"/v1/topics/{TOPIC}/messages", json={"body": "x", "keys": ["key-1"]}).raise_for_status()
+        yield running
+
+
+def address(console: ConsolePage) -> str:
+    found: str = console.evaluate("location.pathname + location.search")
+    return found.removeprefix("/console")
+
+
+def press_button(console: ConsolePage, name: str) -> None:
+    """Press a button of the page as the keyboard does: with the focus on it."""
+    find = f"[...document.querySelectorAll('button')].find(each => each.innerText.trim() === '{name}')"
+    console.wait_until(f"{find} !== undefined", what=f"the button {name}")
+    console.evaluate(f"{find}.focus()")
+    console.press("Enter")
+
+
+def open_message(console: ConsolePage) -> None:
+    console.wait_until("document.querySelector('[role=row][data-index]') !== null", what="a message")
+    console.evaluate("document.querySelector('[role=row][data-index]').focus()")
+    console.press("Enter")
+    console.wait_until(IN_DIALOG, what="the focus in the panel")
+
+
+def test_a_step_back_from_a_message_closes_it_and_stays_on_the_page(console: ConsolePage) -> None:
+    console.enter("/topics")
+    console.enter(FOUND)
+    open_message(console)
+    assert "message=" in address(console)
+    console.evaluate("history.back()")
+    console.wait_until(NO_DIALOG, what="the panel to close")
+    assert address(console) == FOUND
+    console.wait_for_text("1 message")
+    console.evaluate("history.forward()")
+    console.wait_until("document.querySelector('[role=dialog]') !== null", what="the panel to open again")
+    console.press("Escape")
+    console.wait_until(NO_DIALOG, what="the panel to close")
+    console.evaluate("history.back()")
+    console.wait_until("location.pathname === '/console/topics'", what="the page before")
+
+
+def test_the_focus_returns_to_the_row_of_a_panel(console: ConsolePage) -> None:
+    console.enter(FOUND)
+    open_message(console)
+    console.press("Escape")
+    console.wait_until("document.activeElement.matches('[role=row][data-index]')", what="the focus on the row")
+
+
+def test_the_focus_returns_from_dialogs_and_the_palette(console: ConsolePage) -> None:
+    console.enter("/topics")
+    console.wait_for_text(TOPIC)
+    press_button(console, "Create")
+    console.wait_until(IN_DIALOG, what="the focus in the dialog")
+    console.press("Escape")
+    console.wait_until(f"{FOCUSED} === 'Create'", what="the focus on the button")
+    console.press("k", control=True)
+    console.wait_until("document.querySelector('[role=dialog] input') === document.activeElement")
+    console.press("Escape")
+    console.wait_until(f"{FOCUSED} === 'Create'", what="the focus on the button")
+
+
+def test_the_focus_returns_from_a_dialog_of_the_account_menu(console: ConsolePage) -> None:
+    console.enter("/")
+    console.evaluate("document.querySelector('button[aria-label=Account]').focus()")
+    console.press("Enter")
+    console.click("menuitem", "Change password")
+    console.wait_until(IN_DIALOG, what="the focus in the dialog")
+    console.press("Escape")
+    console.wait_until(f"{FOCUSED} === 'Account'", what="the focus on the menu")
+
+
+def test_escape_asks_before_it_discards_what_was_typed(console: ConsolePage) -> None:
+    console.enter("/topics")
+    press_button(console, "Create")
+    console.wait_until(IN_DIALOG, what="the focus in the dialog")
+    console.type_into("Topic", "half-written")
+    console.press("Escape")
+    console.wait_for_text("Discard what you have typed?")
+    assert console.violations() == []
+    console.click("button", "Go on typing")
+    assert console.evaluate("[...document.querySelectorAll('input')].some(each => each.value === 'half-written')")
+    console.press("Escape")
+    console.click("button", "Discard")
+    console.wait_until(NO_DIALOG, what="the dialog to close")

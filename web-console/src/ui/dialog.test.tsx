@@ -1,0 +1,160 @@
+// @vitest-environment jsdom
+import { Menu, TextInput } from "@mantine/core";
+import { screen, waitFor } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { useState } from "react";
+import { expect, test } from "vitest";
+import { renderView } from "@/testing/render";
+import { useConfirm } from "./confirm";
+import { Dialog, Panel } from "./dialog";
+
+type Kind = "dialog" | "panel" | "menu" | "gone";
+
+/** Rows that open one thing each; the dialog of "gone" takes away the row that opened it. */
+function Page() {
+  const [open, setOpen] = useState<Kind | null>(null);
+  const [isGone, setGone] = useState(false);
+  const confirm = useConfirm();
+  const close = () => {
+    setOpen(null);
+  };
+  const opener = (kind: Kind) => (
+    <button
+      key={kind}
+      onClick={() => {
+        setOpen(kind);
+      }}
+    >
+      {kind}
+    </button>
+  );
+  return (
+    <main tabIndex={-1}>
+      <div>
+        {opener("dialog")}
+        {opener("panel")}
+      </div>
+      <div>
+        {!isGone && opener("gone")}
+        <button>neighbour</button>
+      </div>
+      <button onClick={() => void confirm({ title: "Sure?", effects: ["it goes"], action: "Do it" })}>confirm</button>
+      <Menu>
+        <Menu.Target>
+          <button>menu</button>
+        </Menu.Target>
+        <Menu.Dropdown>
+          <Menu.Item
+            onClick={() => {
+              setOpen("menu");
+            }}
+          >
+            item
+          </Menu.Item>
+        </Menu.Dropdown>
+      </Menu>
+      {open !== null && open !== "panel" && (
+        <Dialog opened onClose={close} title="Dialog">
+          <TextInput label="Text" data-autofocus />
+          <button
+            onClick={() => {
+              setGone(true);
+              close();
+            }}
+          >
+            remove
+          </button>
+        </Dialog>
+      )}
+      <Panel opened={open === "panel"} onClose={close} title="Panel">
+        <button onClick={() => void confirm({ title: "Sure?", effects: ["it goes"], action: "Do it" })}>inner</button>
+      </Panel>
+    </main>
+  );
+}
+
+const press = (name: string) => userEvent.click(screen.getByRole("button", { name }));
+const focused = (name: string) =>
+  waitFor(() => {
+    expect(document.activeElement?.textContent).toBe(name);
+  });
+
+async function opened(name: string) {
+  return screen.findByRole("dialog", { name });
+}
+
+async function closeByEscape(name: string) {
+  await opened(name);
+  await waitFor(() => {
+    expect(document.activeElement?.closest("[role=dialog]")).not.toBeNull();
+  });
+  await userEvent.keyboard("{Escape}");
+}
+
+test("the focus returns to the control that opened a dialog, a panel or a question", async () => {
+  await renderView(<Page />);
+  for (const [name, title] of [
+    ["dialog", "Dialog"],
+    ["panel", "Panel"],
+    ["confirm", "Sure?"],
+  ] as const) {
+    await press(name);
+    await closeByEscape(title);
+    await focused(name);
+  }
+});
+
+test("a question over a panel gives the focus back to the panel, and the panel to the page", async () => {
+  await renderView(<Page />);
+  await press("panel");
+  await opened("Panel");
+  await press("inner");
+  await closeByEscape("Sure?");
+  await focused("inner");
+  await userEvent.keyboard("{Escape}");
+  await focused("panel");
+});
+
+test("an item of a menu gives the focus back to the control of the menu", async () => {
+  await renderView(<Page />);
+  await press("menu");
+  await userEvent.click(await screen.findByRole("menuitem", { name: "item" }));
+  await closeByEscape("Dialog");
+  await focused("menu");
+});
+
+test("if the control that opened it is gone, a neighbour gets the focus", async () => {
+  await renderView(<Page />);
+  await press("gone");
+  await opened("Dialog");
+  await press("remove");
+  await focused("neighbour");
+});
+
+test("Escape asks before it discards what was typed; Escape again goes on typing", async () => {
+  await renderView(<Page />);
+  await press("dialog");
+  const field = await screen.findByRole<HTMLInputElement>("textbox", { name: "Text" });
+  await userEvent.type(field, "long text");
+  await userEvent.keyboard("{Escape}");
+  expect(await screen.findByText("Discard what you have typed?")).toBeTruthy();
+  await userEvent.keyboard("{Escape}");
+  expect(screen.queryByText("Discard what you have typed?")).toBeNull();
+  expect(field.value).toBe("long text");
+  await press("Close");
+  await press("Discard");
+  await waitFor(() => {
+    expect(screen.queryByRole("dialog")).toBeNull();
+  });
+  await focused("dialog");
+});
+
+test("Escape asks nothing if the text is as it was", async () => {
+  await renderView(<Page />);
+  await press("dialog");
+  await userEvent.type(await screen.findByRole("textbox", { name: "Text" }), "x{Backspace}");
+  await userEvent.keyboard("{Escape}");
+  await waitFor(() => {
+    expect(screen.queryByRole("dialog")).toBeNull();
+  });
+});
