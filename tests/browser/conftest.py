@@ -1,4 +1,4 @@
-"""A real Chromium for each module, and the console in it. A module that uses `console` has a fixture `stack`."""
+"""A real Chromium for each module, and the console in it. Most modules share a stack, which each sees empty."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,9 @@ import pytest
 
 from tests.support.chromium import Page, chromium_page
 from tests.support.consolepage import ConsolePage
-from tests.support.stack import Stack
+from tests.support.stack import Stack, session_stack, stack
+
+__all__ = ["browser", "console", "session_stack", "stack"]
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,6 @@ from tests.support.stack import Stack
 
 FIRST_SCRIPT_BYTES_MAX = 300 * 1024
 WIDTHS = (1_280, 320)
-
-
-@pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    with Stack() as running:
-        yield running
 
 
 def test_a_log_in_leads_to_the_page_of_the_address(console: ConsolePage) -> None:

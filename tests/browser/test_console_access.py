@@ -1,6 +1,5 @@
 """Access in the console, over a real stack: users, keys, sessions, roles, and the own password; both themes, two widths."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,11 +13,10 @@ VIEWER = "vera"
 
 
 @pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    with Stack() as running:
-        with running.http() as client:
-            client.put(f"/v1/users/{VIEWER}", json={"role": "viewer", "password": PASSWORD}).raise_for_status()
-        yield running
+def stack(stack: Stack) -> Stack:
+    with stack.http() as client:
+        client.put(f"/v1/users/{VIEWER}", json={"role": "viewer", "password": PASSWORD}).raise_for_status()
+    return stack
 
 
 def console_of(browser: Page, stack: Stack, folder: Path, user: str, password: str) -> ConsolePage:

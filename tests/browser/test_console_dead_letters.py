@@ -1,7 +1,6 @@
 """Dead letters in the console, over a real stack: found, read, and sent again; both themes, two widths."""
 
 import time
-from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -15,11 +14,10 @@ LETTERS = 3
 
 
 @pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    with Stack() as running:
-        with running.http() as client:
-            make_letters(client)
-        yield running
+def stack(stack: Stack) -> Stack:
+    with stack.http() as client:
+        make_letters(client)
+    return stack
 
 
 def make_letters(client: httpx.Client) -> None:

@@ -1,7 +1,6 @@
 """Groups in the console, over a real stack: create, offsets, reset and undo, pause, objectives, traffic; both themes."""
 
 import time
-from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -15,11 +14,10 @@ MESSAGES = 12
 
 
 @pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    with Stack() as running:
-        with running.http() as client:
-            fill(client)
-        yield running
+def stack(stack: Stack) -> Stack:
+    with stack.http() as client:
+        fill(client)
+    return stack
 
 
 def fill(client: httpx.Client) -> None:

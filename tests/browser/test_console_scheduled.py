@@ -1,7 +1,5 @@
 """Scheduled messages in the console, over a real stack: found, read, recalled and rescheduled; both themes, two widths."""
 
-from collections.abc import Iterator
-
 import httpx
 import pytest
 
@@ -14,15 +12,14 @@ WAITING = ("kept", "recalled", "moved", "hurried", "late")
 
 
 @pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    with Stack(brokers=1) as running:
-        with running.http() as client:
-            client.put(f"/v1/topics/{TOPIC}", json={"read_queues": 1, "write_queues": 1}).raise_for_status()
-            for hours, name in enumerate(WAITING, 2):
-                body = {"body": f'{{"name": "{name}"}}', "keys": [name], "tag": "eu", "delay": f"{hours}h"}
-                client.post(f"/v1/topics/{TOPIC}/messages", json=body).raise_for_status()
-            running.wait_for(lambda: len(waiting(client)) == len(WAITING), "to list what waits")
-        yield running
+def stack(stack: Stack) -> Stack:
+    with stack.http() as client:
+        client.put(f"/v1/topics/{TOPIC}", json={"read_queues": 1, "write_queues": 1}).raise_for_status()
+        for hours, name in enumerate(WAITING, 2):
+            body = {"body": f'{{"name": "{name}"}}', "keys": [name], "tag": "eu", "delay": f"{hours}h"}
+            client.post(f"/v1/topics/{TOPIC}/messages", json=body).raise_for_status()
+        stack.wait_for(lambda: len(waiting(client)) == len(WAITING), "to list what waits")
+    return stack
 
 
 def waiting(client: httpx.Client) -> dict[str, str]:

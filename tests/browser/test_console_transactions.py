@@ -1,7 +1,5 @@
 """Transactions in the console, over a real stack: found, asked about, committed, rolled back; both themes, two widths."""
 
-from collections.abc import Iterator
-
 import httpx
 import pytest
 
@@ -16,15 +14,14 @@ IDS: dict[str, str] = {}
 
 
 @pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    with Stack(brokers=1) as running:
-        with running.http() as client:
-            client.put(f"/v1/topics/{TOPIC}", json={"read_queues": 1, "write_queues": 1}).raise_for_status()
-            for name in ("kept", "committed", "rolled back", "asked", "taken"):
-                IDS[name] = begin(client, name, "1h")
-            # This group has no producer that answers, so the transaction is overdue after a second.
-            IDS["overdue"] = begin(client, "overdue", "1s")
-        yield running
+def stack(stack: Stack) -> Stack:
+    with stack.http() as client:
+        client.put(f"/v1/topics/{TOPIC}", json={"read_queues": 1, "write_queues": 1}).raise_for_status()
+        for name in ("kept", "committed", "rolled back", "asked", "taken"):
+            IDS[name] = begin(client, name, "1h")
+        # This group has no producer that answers, so the transaction is overdue after a second.
+        IDS["overdue"] = begin(client, "overdue", "1s")
+    return stack
 
 
 def begin(client: httpx.Client, name: str, immunity: str) -> str:
