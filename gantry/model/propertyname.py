@@ -64,6 +64,8 @@ class PropertyName:
     # Gantry's own: the physical offset of the first record of a message that waits in parts.
     TIMER_FIRST_OFFSET: Final = "TIMER_FIRST_OFFSET"
     TIMER_DELAY_LEVEL: Final = "TIMER_DELAY_LEVEL"
+    # A time of delivery in ms, as the ONS clients name it.
+    START_DELIVER_TIME: Final = "__STARTDELIVERTIME"
     BORN_HOST: Final = "__BORNHOST"
     BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
     CRC32: Final = "__CRC32#"

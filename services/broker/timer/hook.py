@@ -15,7 +15,6 @@ from services.broker.newmessage import NewMessage
 from services.broker.refusal import RefusalError
 from services.broker.settings import INT32_MAX, BrokerSettings
 from services.broker.timer.request import (
-    START_DELIVER_TIME,
     drop_requests,
     find_delivery_ms,
     has_delay_level,
@@ -29,7 +28,7 @@ SPECIAL_PROPERTIES = frozenset(
         PropertyName.TIMER_DELAY_MS,
         PropertyName.TIMER_DELIVER_MS,
         PropertyName.TIMER_DEL_UNIQKEY,
-        START_DELIVER_TIME,
+        PropertyName.START_DELIVER_TIME,
     }
 )
 """The properties of messages that the hook must see."""

@@ -246,13 +246,20 @@ class Recalling:
                 read = partial(self._store.records, offsets, _SLICE_BYTES)
                 records = await self._cold.run(channel, partial(self._spend, read), turns=self._turns)
                 for record in records:
-                    _note(found, timer_message(record), handle, second)
+                    message = timer_message(record)
+                    if message is not None and not self._is_dead(message):
+                        _note(found, message, handle, second)
                 offsets = offsets[len(records) :]
         except ColdReadsBusyError as error:
             raise self._refusal(ResponseCode.SYSTEM_BUSY, str(error)) from None
         except StoreReadError as error:
             raise self._refusal(ResponseCode.SYSTEM_ERROR, f"execute error: {error}") from None
         return found
+
+    def _is_dead(self, message: StoredMessage) -> bool:
+        """Return whether a message has ended with its topic. A later topic with the name must not get it back."""
+        topic = message.properties[PropertyName.REAL_TOPIC].encode()
+        return self._store.is_dead(topic, message.physical_offset, message.stored_at_ms)
 
     def _put_deletion(
         self, channel: Channel, handle: RecallHandle, group: str | None, second: int, *, outcome: str | None = None
@@ -329,9 +336,9 @@ def _key(handle: RecallHandle) -> str:
     return deletion_key(handle.topic, handle.unique_key)
 
 
-def _note(found: _Found, record: StoredMessage | None, handle: RecallHandle, second: int) -> None:
+def _note(found: _Found, record: StoredMessage, handle: RecallHandle, second: int) -> None:
     """Note what a record with the unique key of a message says about it."""
-    if record is None or record.properties[PropertyName.REAL_TOPIC] != handle.topic:
+    if record.properties[PropertyName.REAL_TOPIC] != handle.topic:
         return
     due = due_ms(record)
     assert due is not None, "checked by timer_message"

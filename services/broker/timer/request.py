@@ -17,12 +17,11 @@ from typing import Final
 from gantry.model.propertyname import PropertyName
 from gantry.storeformat.timerfiles import SECOND_MS
 
-START_DELIVER_TIME: Final = "__STARTDELIVERTIME"
 REQUESTS: Final = (
     PropertyName.TIMER_DELAY_SEC,
     PropertyName.TIMER_DELAY_MS,
     PropertyName.TIMER_DELIVER_MS,
-    START_DELIVER_TIME,
+    PropertyName.START_DELIVER_TIME,
 )
 """The properties with which a producer asks for a time, in the order in which they count."""
 

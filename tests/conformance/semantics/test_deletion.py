@@ -14,7 +14,7 @@ from gantry.remoting.bodies import ConsumerData, HeartbeatData
 from gantry.remoting.bodies.timer import WaitingMessages
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
-from gantry.remoting.headers.timer import RecallMessageHeader, WaitingMessagesHeader
+from gantry.remoting.headers.timer import RecallMessageHeader, RescheduleMessageHeader, WaitingMessagesHeader
 from gantry.storeformat.timerfiles import decode_timer_metrics
 from tests.support.brokerunit import BrokerUnit, pull_header
 from tests.support.heartbeats import consumer_beat
@@ -108,6 +108,22 @@ async def test_what_ended_with_a_topic_is_neither_listed_nor_counted_nor_recalle
         await asyncio.sleep(12)
         assert bodies(unit) == [b"new"]
         assert await waiting_counts(unit) == {"T": 0}
+
+
+async def test_a_new_time_brings_no_message_of_a_deleted_topic_into_a_topic_made_again() -> None:
+    async with BrokerUnit() as unit:
+        await unit.make_topic("T")
+        old = (await send(unit, b"old", {"TIMER_DELAY_SEC": "10"})).ext_fields["recallHandle"]
+        recalled = (await send(unit, b"recalled", {"TIMER_DELAY_SEC": "10"})).ext_fields["recallHandle"]
+        await delete_topic(unit)
+        await unit.make_topic("T")
+        header = RescheduleMessageHeader(topic="T", recall_handle=old, deliver_at=unit.clock.now_ms() + 3000)
+        moved = await unit.ask(RequestCode.GANTRY_RESCHEDULE_MESSAGE, header)
+        assert (moved.code, moved.ext_fields["gantryOutcome"]) == (ResponseCode.ILLEGAL_OPERATION, "gone")
+        answer = await unit.ask(RequestCode.RECALL_MESSAGE, RecallMessageHeader(topic="T", recall_handle=recalled))
+        assert (answer.code, answer.ext_fields["gantryOutcome"]) == (ResponseCode.SUCCESS, "gone")
+        await asyncio.sleep(15)
+        assert bodies(unit) == []
 
 
 async def recall(unit: BrokerUnit, handle: str) -> None:

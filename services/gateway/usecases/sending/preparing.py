@@ -40,6 +40,7 @@ _DELAYS: Final = frozenset(
         PropertyName.TIMER_DELAY_SEC,
         PropertyName.TIMER_DELAY_MS,
         PropertyName.TIMER_DELIVER_MS,
+        PropertyName.START_DELIVER_TIME,
     }
 )
 _TAG = re.compile(r"[^\s|\x00-\x20\x7f-\xa0]+")
