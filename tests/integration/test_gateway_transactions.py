@@ -416,7 +416,8 @@ async def test_a_person_can_have_the_producers_asked_now(stack: Stack, http: htt
         found: dict[str, Any] = answer.json()
         return found
 
-    assert (await check(begun[0]))["decision"] == "unknown", "there is nobody to ask"
+    unasked = await check(begun[0])
+    assert (unasked["decision"], unasked["asked"]) == ("unknown", False), "there is nobody to ask"
     url = stack.facts["http"].replace("http", "ws", 1) + "/v1/stream"
     headers = {"Authorization": f"Bearer {stack.facts['api_key']}"}
     async with connect(url, additional_headers=headers, subprotocols=[Subprotocol("gantry.v1.json")]) as socket:

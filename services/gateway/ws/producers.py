@@ -80,6 +80,7 @@ async def _ask(stream: ProducingStream, check: TransactionCheck) -> bool | None:
         if not answer.done():
             answer.set_result(decision)
 
+    check.is_asked = True
     stream.ask(check, done)
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT_S):

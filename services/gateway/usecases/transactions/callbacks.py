@@ -164,7 +164,7 @@ class CallbackAsker:
                 await asyncio.sleep(self._rng.jitter_ms(PAUSE_MS * 2 ** (attempt - 1)) / 1_000)
             try:
                 async with asyncio.timeout(self._timeout_s):
-                    status, answer = await self._post(self._client, group, body)
+                    status, answer = await self._post(self._client, group, check, body)
             except TimeoutError:
                 reason = f"no answer within {self._timeout_s:g} s"
                 continue
@@ -188,7 +188,9 @@ class CallbackAsker:
         log.warning("a call-back failed; the broker asks again", group=group.name, reason=reason[:300])
         return None
 
-    async def _post(self, client: httpx.AsyncClient, group: ProducerGroup, body: bytes) -> tuple[int, bytes]:
+    async def _post(
+        self, client: httpx.AsyncClient, group: ProducerGroup, check: TransactionCheck, body: bytes
+    ) -> tuple[int, bytes]:
         url = httpx.URL(group.check_url)
         address = await checked_address(url, self._resolve, self._networks)
         headers = {
@@ -200,6 +202,7 @@ class CallbackAsker:
         }
         extensions = {"sni_hostname": url.host}
         target = url.copy_with(host=address)
+        check.is_asked = True
         async with client.stream("POST", target, content=body, headers=headers, extensions=extensions) as answer:
             found = b""
             async for part in answer.aiter_raw():

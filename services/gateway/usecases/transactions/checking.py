@@ -7,7 +7,7 @@ from typing import Protocol
 from services.gateway.usecases.reading.messages import ReadMessage
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TransactionCheck:
     """A broker's question about an open transaction.
 
@@ -16,12 +16,14 @@ class TransactionCheck:
         group: Its producer group.
         message: Its message, under its own topic and queue.
         checks: Number of times that the broker has asked, this time included.
+        is_asked: Whether an asker has found somebody and sent the question. Askers set it.
     """
 
     transaction: str
     group: str
     message: ReadMessage
     checks: int
+    is_asked: bool = False
 
 
 class Asker(Protocol):

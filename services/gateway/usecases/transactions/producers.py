@@ -116,7 +116,9 @@ class ProducerGroups:
         try:
             row = await self._find(half)
             if row is not None and row.state == OPEN and row.origin == HTTP:
-                row = await self._ask(row, half)
+                check = _check(row, half)
+                if check is not None:
+                    row = await self._ask(row, half, check)
         except ProblemError as error:
             log.warning("a check is not answered; the broker asks again", reason=error.detail, message=half.message_id)
             row = None
@@ -135,7 +137,8 @@ class ProducerGroups:
                 for it.
 
         Returns:
-            The transaction as it is then, and whether producers were asked: not about a decided one.
+            The transaction as it is then, and whether a producer was asked: not about a decided one, and not if no
+            stream and no URL of its group could be asked.
 
         Raises:
             ProblemError: 404: there is no such transaction. 409: it is of a remoting client, or its message is not
@@ -151,10 +154,13 @@ class ProducerGroups:
         half = await self._halves.find_message(row)
         if half is None:
             raise ProblemError(CONFLICT, f"transaction: the message of {row.id} is on no broker", field="transaction")
+        check = _check(row, half)
+        if check is None:
+            return row, False
         with suppress(TimeoutError):
             async with asyncio.timeout(CHECK_NOW_S):
-                return await self._ask(row, half), True
-        return await self._transactions.get(transaction, may_see=may_decide), True
+                return await self._ask(row, half, check), check.is_asked
+        return await self._transactions.get(transaction, may_see=may_decide), check.is_asked
 
     async def _find(self, half: StoredMessage) -> Transaction | None:
         async with self._metadata.transaction() as session:
@@ -166,15 +172,9 @@ class ProducerGroups:
             await repository.note_check(row.id, _checks_of(half))
         return row
 
-    async def _ask(self, row: Transaction, half: StoredMessage) -> Transaction:
+    async def _ask(self, row: Transaction, half: StoredMessage, check: TransactionCheck) -> Transaction:
         """Ask the askers about an open transaction, and return it as it is then. Raises ProblemError (503)."""
         assert self._transactions is not None, "`use` comes before the first check"
-        try:
-            message = read_message(half, row.broker or str(half.store_host))
-        except CorruptRecordError as error:
-            log.warning("the message of a check is damaged", transaction=row.id, reason=error.reason)
-            return row
-        check = TransactionCheck(row.id, row.group_name, message, _checks_of(half))
         for asker in self._askers:
             commits = await asker.ask(check)
             if commits is None:
@@ -188,6 +188,16 @@ class ProducerGroups:
                 # Another caller has decided meanwhile.
                 return await self._find(half) or row
         return row
+
+
+def _check(row: Transaction, half: StoredMessage) -> TransactionCheck | None:
+    """Return the question about a transaction; None if its message is damaged."""
+    try:
+        message = read_message(half, row.broker or str(half.store_host))
+    except CorruptRecordError as error:
+        log.warning("the message of a check is damaged", transaction=row.id, reason=error.reason)
+        return None
+    return TransactionCheck(row.id, row.group_name, message, _checks_of(half))
 
 
 def _checks_of(half: StoredMessage) -> int:

@@ -129,6 +129,6 @@ function ofDecision({ state, delivered }: Decided): string {
 }
 
 function ofCheck({ asked, decision }: Checked): string {
-  if (!asked) return "not_asked";
+  if (!asked && decision !== "unknown") return "not_asked";
   return decision === "unknown" ? "unanswered" : `answered_${decision}`;
 }

@@ -151,6 +151,7 @@ test.each([
   [{ asked: true, decision: "commit" }, "The producers have answered: commit."],
   [{ asked: true, decision: "unknown" }, /The transaction stays open/],
   [{ asked: false, decision: "rollback" }, /Nobody was asked/],
+  [{ asked: false, decision: "unknown" }, /The transaction stays open/],
 ])("the answer to a check is said: %j", async (answer, text) => {
   stubGateway({ [LIST]: listOf(), [ONE]: { json: transaction("T1") }, [CHECK]: { json: answer } });
   await renderView(<TransactionsPage />, { ...OPEN, operations: OPERATIONS });

@@ -6,6 +6,7 @@ import hmac
 import ipaddress
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -98,8 +99,10 @@ async def test_a_wrong_answer_and_a_redirect_decide_nothing_and_are_not_repeated
 async def test_only_public_and_allowed_addresses_are_asked(url: str, count: int) -> None:
     callbacks = Callbacks("commit", url=url)
     callbacks.asker._resolve = resolve if "example" in url else _itself
-    assert await callbacks.asker.ask(CHECK) is (True if count else None)
+    check = replace(CHECK, is_asked=False)
+    assert await callbacks.asker.ask(check) is (True if count else None)
     assert len(callbacks.requests) == count
+    assert check.is_asked == (count > 0)
 
 
 async def _itself(host: str, port: int) -> list[str]:
