@@ -101,8 +101,8 @@ class LagRow(msgspec.Struct, frozen=True, kw_only=True):
     """One row of a lag report, for a queue or for all queues of a topic (`level`). Unknown values are None.
 
     Durations are in seconds, rates in messages per second. `cause` says why something is unknown, and `evidence` has
-    the numbers that led to the verdict. Only rows that are not OK have `behind_since` and `owners` (the clients that
-    hold the queues).
+    the numbers that led to the verdict. Only rows of topics that are not OK have `behind_since`, and `owners` (the
+    clients that hold the queues).
     """
 
     level: str
