@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from services.gateway.usecases.reports.rows import SECTIONS
+from spark import results
 from spark.jobs import backlog_profile, lag_report, throughput_rollup
 from spark.postgres import Connection, connect, reason
 from spark.results import FencedError, publish
@@ -326,6 +327,48 @@ def test_a_large_old_run_is_deleted_within_the_limit_of_a_statement(
         while not Runs(limited).prune(older_than=timedelta(days=30), rows_max=5_000).runs:
             pass
     assert one(connection, "SELECT count(*) FROM report_lag_rows WHERE run_id = %s", large) == (0,)
+
+
+def minutes(count: int, messages: int) -> list[dict[str, Any]]:
+    """Return the minutes of one topic, as a rollup has them."""
+    return [
+        {"unit": "minute", "bucket_at": NOON + timedelta(minutes=n), "topic": "T", "group": "g", "messages": messages,
+         "rate_max": 1.0, "lag_messages": 0, "covered_s": 60.0}
+        for n in range(count)
+    ]  # fmt: skip
+
+
+def test_many_buckets_are_merged_in_pieces_and_seen_at_once(
+    runs: Runs, connection: Connection, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results, "ROWS_AT_ONCE", 100)
+    monkeypatch.setattr(results, "MERGED_AT_ONCE", 200)
+    merged = []
+    merge = results._merge
+
+    def merge_and_look(*given: Any) -> None:
+        merged.append(connection.execute("SELECT count(*) FROM fresh").fetchone())
+        merge(*given)
+        with connect(postgres.url, application="reader") as reader:
+            row = reader.execute("SELECT count(*), min(messages) FROM report_throughput").fetchone()
+            assert row in ((0, None), (550, 1)), "a reader sees the rows of whole runs only"
+
+    monkeypatch.setattr(results, "_merge", merge_and_look)
+    for number, messages in enumerate((1, 2)):
+        run = queue(runs, "throughput_rollup", end=NOON + timedelta(hours=number))
+        claimed(runs, run)
+        publish(
+            connection,
+            throughput_rollup.TABLE,
+            run_id=run.id,
+            attempt=1,
+            rows=minutes(550, messages),
+            page="",
+            files={},
+        )
+        row = connection.execute("SELECT count(*), min(messages), max(messages) FROM report_throughput").fetchone()
+        assert row == (550, messages, messages)
+    assert merged == [(200,), (200,), (150,)] * 2
 
 
 def one(connection: Connection, query: str, run_id: UUID) -> tuple[Any, ...]:
