@@ -74,6 +74,9 @@ NOT_LONG = (
     "tests/conformance/test_foreign_clients.py",
 )
 
+# The import of the tests makes millions of objects that stay. `pytest_collection_finish` looks for garbage once.
+gc.disable()
+
 # One seed per run. It is set here because this file is read before the worker processes start and inherit it.
 if not os.environ.get("GANTRY_TEST_SEED"):
     os.environ["GANTRY_TEST_SEED"] = str(time.time_ns() % 1_000_000_000)
@@ -107,6 +110,7 @@ def pytest_collection_finish() -> None:
     """Take the tests out of the garbage collector's sight: a collection would look at millions of objects each time."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def _turns(files: Iterable[str]) -> dict[str, tuple[bool, float]]:
