@@ -1,6 +1,7 @@
 """Report pages in a real Chromium: a narrow screen cuts off nothing, and a page with thousands of groups opens at once."""
 
 import json
+from functools import cache
 from typing import Any
 
 import pytest
@@ -43,7 +44,15 @@ def other_pages() -> dict[str, str]:
     }
 
 
-PAGES = {**{f"lag-{groups}": lag_page(groups) for groups in (1, 11, 300)}, **other_pages()}
+PAGES = ("lag-1", "lag-11", "lag-300", "throughput", "backlog", "unknown")
+
+
+@cache
+def page_of(name: str) -> str:
+    """Return a page. A test makes it, not the import: every process of a test run imports this file."""
+    kind, _, groups = name.partition("-")
+    return lag_page(int(groups)) if kind == "lag" else other_pages()[name]
+
 
 # Elements that reach over an edge of the screen and do not lie in an element that scrolls to them.
 CUT_OFF = """
@@ -65,7 +74,7 @@ CARDS = """
 @pytest.mark.parametrize("width", [PHONE, SCREEN])
 @pytest.mark.parametrize("name", PAGES)
 def test_nothing_reaches_over_the_edge_of_the_screen(browser: Page, name: str, width: int, dark: bool) -> None:
-    browser.open(PAGES[name], width=width, dark=dark)
+    browser.open(page_of(name), width=width, dark=dark)
     browser.evaluate("document.querySelectorAll('details').forEach(found => found.open = true)")
     assert browser.evaluate("document.documentElement.scrollWidth") == width
     assert browser.evaluate(CUT_OFF) == []
@@ -73,7 +82,7 @@ def test_nothing_reaches_over_the_edge_of_the_screen(browser: Page, name: str, w
 
 @pytest.mark.parametrize("name", PAGES)
 def test_on_a_telephone_every_column_is_there_with_its_name(browser: Page, name: str) -> None:
-    browser.open(PAGES[name], width=PHONE)
+    browser.open(page_of(name), width=PHONE)
     browser.evaluate("document.querySelectorAll('.folded details').forEach(found => found.open = true)")
     cards = browser.evaluate(CARDS)
     assert cards
@@ -92,7 +101,7 @@ def kind_has_all(cards: list[Any]) -> bool:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_on_a_telephone_wide_content_can_be_scrolled(browser: Page, name: str) -> None:
-    browser.open(PAGES[name], width=PHONE)
+    browser.open(page_of(name), width=PHONE)
     browser.evaluate("document.querySelectorAll('details').forEach(found => found.open = true)")
     moved = """
     [...document.querySelectorAll(".scroll")].filter(found => found.scrollWidth > found.clientWidth + 1).filter(found => {
@@ -105,7 +114,7 @@ def test_on_a_telephone_wide_content_can_be_scrolled(browser: Page, name: str) -
 
 
 def test_a_link_opens_its_section_and_the_fold_around_it(browser: Page) -> None:
-    browser.open(PAGES["lag-300"], width=PHONE)
+    browser.open(page_of("lag-300"), width=PHONE)
     browser.evaluate("document.querySelectorAll('.folded details')[0].open = true")
     link = "document.querySelector('.folded a')"
     target = json.dumps(browser.evaluate(f"{link}.getAttribute('href')"))
