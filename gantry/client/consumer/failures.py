@@ -76,7 +76,12 @@ class Failures:
         self._traced_ms: int | None = None
 
     async def give_back(
-        self, batch: Batch, message: StoredMessage, *, delay_ms: int | None = None, is_dead: bool = False
+        self,
+        batch: Batch,
+        message: StoredMessage,
+        *,
+        delay_ms: int | None = None,
+        is_dead: bool = False,
     ) -> bool:
         """Send a message back; return whether a broker took it, or in broadcasting mode, whether it may be skipped."""
         queue = batch.held.queue
@@ -92,9 +97,12 @@ class Failures:
                 message_id=message.message_id,
             )
             return True
+        failures = batch.held.failures.get(message.queue_offset, 0)
+        if not self._is_orderly or not failures:
+            failures += 1  # In order, this failure is counted already.
         try:
             if is_dead:
-                await self._back.send_back(message, queue.broker_name, delay_level=DEAD)
+                await self._back.send_back(message, queue.broker_name, delay_level=DEAD, failures=failures)
             else:
                 await self._back.send_back(message, queue.broker_name, delay_ms=delay_ms)
         except ClientError as error:

@@ -18,6 +18,7 @@ from gantry.model.propertyname import PropertyName
 from gantry.model.sysflag import COMPRESSED, COMPRESSION_MASK
 from gantry.remoting.codes import RequestCode
 from gantry.remoting.headers import ConsumerSendMsgBackHeader
+from gantry.remoting.headers.group import GANTRY_FAILURES_MAX
 
 FAILURES_MAX = 16
 """Number of retries of a message, if the consumer does not choose another one."""
@@ -54,6 +55,7 @@ class SendBack:
         *,
         delay_level: int = 0,
         delay_ms: int | None = None,
+        failures: int = 1,
         timeout_ms: int = TIMEOUT_MS,
     ) -> None:
         """Give a message back. On return, a broker has stored it for its next delivery, or as a dead letter.
@@ -63,6 +65,7 @@ class SendBack:
             broker_name: Broker set from which it was pulled.
             delay_level: Level of the delay; 0: the broker decides; DEAD: make a dead letter of the message at once.
             delay_ms: The delay instead of a level. A broker that is not Gantry's takes the next longer level.
+            failures: Number of failed deliveries of this record. It is more than 1 if it was tried again in place.
             timeout_ms: Time-out for the request, and for the message that the client sends instead.
 
         Raises:
@@ -81,17 +84,18 @@ class SendBack:
             unit_mode=False,
             max_reconsume_times=self._failures_max,
             gantry_delay_ms=delay_ms,
+            gantry_failures=None if failures == 1 else min(failures, GANTRY_FAILURES_MAX),
         )
         queue = MessageQueue(message.topic, broker_name, message.queue_id)
         try:
             address = await self._engine.queue_address(queue)
             await self._engine.call(address, RequestCode.CONSUMER_SEND_MSG_BACK, header, timeout_ms=timeout_ms)
         except _UNREACHED_ERRORS:
-            await self._producer.send_prepared(self._retry(message, delay_level), timeout_ms=timeout_ms)
+            await self._producer.send_prepared(self._retry(message, delay_level, failures), timeout_ms=timeout_ms)
 
-    def _retry(self, message: StoredMessage, delay_level: int) -> EncodedSend:
+    def _retry(self, message: StoredMessage, delay_level: int, failures_here: int) -> EncodedSend:
         """Return the message that goes to the retry topic."""
-        failures = message.reconsume_times + 1
+        failures = message.reconsume_times + failures_here
         # A broker makes a dead letter of a message that failed more often than the limit.
         failures_max = 0 if delay_level == DEAD else self._failures_max
         properties = dict(message.properties)

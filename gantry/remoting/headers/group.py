@@ -1,6 +1,10 @@
 """Consumer groups on a broker: 36, 207, 352 and 208."""
 
+from typing import Final
+
 from gantry.remoting.headers.fields import Header, Int32, Int64
+
+GANTRY_FAILURES_MAX: Final = 1_000_000
 
 
 class ConsumerSendMsgBackHeader(Header):
@@ -8,8 +12,9 @@ class ConsumerSendMsgBackHeader(Header):
 
     offset: the physical offset of the message. delay_level: 0 means that the broker decides, a negative level makes a
     dead letter of the message. origin_msg_id, origin_topic: for the broker's log only. max_reconsume_times: the limit
-    of failed deliveries; None means that of the group. gantry_delay_ms: the delay in ms, instead of a level; only
-    Gantry's brokers read it (docs/formats/remoting.md).
+    of failed deliveries; None means that of the group. gantry_delay_ms: the delay in ms, instead of a level.
+    gantry_failures: the number of failed deliveries of this record, if the consumer tried it again in place; None: 1. Only
+    Gantry's brokers read these two (docs/formats/remoting.md).
     """
 
     offset: Int64
@@ -20,6 +25,7 @@ class ConsumerSendMsgBackHeader(Header):
     unit_mode: bool | None = None
     max_reconsume_times: Int32 | None = None
     gantry_delay_ms: Int64 | None = None
+    gantry_failures: Int32 | None = None
 
 
 class DeleteSubscriptionGroupHeader(Header):

@@ -2,10 +2,18 @@
 
 Both read cold bytes, those that are not in memory, through the ColdReader, so that they do not block the loop. A search
 by key is long work, so it runs in slices (turns.py).
+
+Messages of a deleted topic are not found, although their records and index entries stay until retention removes them. A
+later topic of the same name would seem to have them. The same holds for records that wait for a deleted topic.
 """
 
 from collections.abc import Mapping
 
+from gantry.model.errors import RecordError
+from gantry.model.message import decode_properties
+from gantry.model.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from gantry.model.propertyname import PropertyName
+from gantry.model.record import parse_head
 from gantry.remoting.aio.channel import Channel, Handler
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import FRAME_BYTES_MAX, RemotingCommand
@@ -26,6 +34,7 @@ REPLY_BODY_BYTES_MAX = FRAME_BYTES_MAX - 1024 * 1024
 # A slice takes about 0.5 ms: an index entry takes 1 µs, and a record's checksum takes 1 µs per KiB.
 _SLICE_ENTRIES = 500
 _SLICE_BYTES = 512 * 1024
+_WAITING = frozenset({SCHEDULE_TOPIC.encode(), TIMER_TOPIC.encode()})
 
 
 class QueryProcessor:
@@ -109,7 +118,9 @@ class QueryProcessor:
         while position < len(offsets):
             records = await read_cold(self._cold, channel, read, turns=self._turns)
             position += len(records)
-            for record in filter(None, records):
+            for record in records:
+                if record is None or self._is_dead(record):
+                    continue
                 size += len(record)
                 if taken and size > REPLY_BODY_BYTES_MAX:
                     return taken
@@ -120,9 +131,20 @@ class QueryProcessor:
         """33: return the record that begins at this byte of the CommitLog."""
         header = ViewMessageHeader.from_ext(request.ext_fields)
         record = self._store.record_at(header.offset) if header.offset >= 0 else None
-        if record is None:
+        if record is None or self._is_dead(record):
             raise RefusalError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=bytes(record))
+
+    def _is_dead(self, record: bytes | memoryview) -> bool:
+        """Return whether the topic of a message was deleted after the message was stored."""
+        try:
+            head = parse_head(record)
+        except RecordError:
+            return False
+        topic = head.topic
+        if topic in _WAITING:
+            topic = decode_properties(head.properties).get(PropertyName.REAL_TOPIC, "").encode()
+        return self._store.is_dead(topic, head.physical_offset, head.stored_at_ms)
 
 
 def build(broker: Broker) -> QueryProcessor:

@@ -26,6 +26,7 @@ from gantry.remoting.aio.channel import Channel, Handler
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.headers import ConsumerSendMsgBackHeader
+from gantry.remoting.headers.group import GANTRY_FAILURES_MAX
 from gantry.remoting.replies import success_frame
 from gantry.runtime.clock import Clock
 from gantry.runtime.rng import Rng
@@ -39,7 +40,7 @@ from services.broker.refusal import FAQ, RefusalError, deleted_remark, drained_r
 from services.broker.registry.groups import GroupTable
 from services.broker.retry.ladder import LIMIT_VERSION_MIN, failures_max
 from services.broker.retry.topics import RetryTopics, dlq_topic_of, retry_topic_of
-from services.broker.settings import LiveSettings
+from services.broker.settings import INT32_MAX, LiveSettings
 from services.broker.stats import DLQ_PUT_NUMS, SNDBCK_PUT_NUMS, BrokerStats
 from services.broker.store.files.pages import NotInMemoryError
 from services.broker.store.log.logreader import HeadedRecord
@@ -177,6 +178,10 @@ class SendBackProcessor:
         if delay_ms is not None and not 0 <= delay_ms <= DELAY_MS_MAX:
             reason = f"gantryDelayMs: {delay_ms} is not within 0 and {DELAY_MS_MAX}"
             raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, reason)
+        failures = header.gantry_failures
+        if failures is not None and not 1 <= failures <= GANTRY_FAILURES_MAX:
+            reason = f"gantryFailures: {failures} is not within 1 and {GANTRY_FAILURES_MAX}"
+            raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, reason)
         if len(names.retry_topic(header.group)) > names.RETRY_TOPIC_LENGTH_MAX:
             length, longest = len(names.retry_topic(header.group)), names.RETRY_TOPIC_LENGTH_MAX
             reason = f"group {header.group}: its retry topic has {length} characters, at most {longest} are allowed"
@@ -212,7 +217,7 @@ class SendBackProcessor:
         is_dead = origin.reconsume_times >= failures_max(group, given) or header.delay_level < 0
         if is_dead and self._topics.find(names.dlq_topic(group.group_name)) is None:
             raise TopicNeededError(partial(self._topics.ensure, dlq_topic_of(group.group_name)))
-        message = _new_message(origin)
+        message = _new_message(origin, header.gantry_failures or 1)
         if is_dead:
             message.topic = names.dlq_topic(group.group_name)
             message.properties[PropertyName.DELAY] = "0"
@@ -253,7 +258,7 @@ class SendBackProcessor:
         self._waiters.wait(result.next_offset, _reply, channel, request)
 
 
-def _new_message(origin: StoredMessage) -> NewMessage:
+def _new_message(origin: StoredMessage, failures: int) -> NewMessage:
     """Return the message as it is delivered the next time; its topic is not set yet."""
     properties = dict(origin.properties)
     properties.setdefault(PropertyName.RETRY_TOPIC, origin.topic)
@@ -268,7 +273,7 @@ def _new_message(origin: StoredMessage) -> NewMessage:
         born_host=pack_host(origin.born_host),
         flag=origin.flag,
         sys_flag=origin.sys_flag,
-        reconsume_times=origin.reconsume_times + 1,
+        reconsume_times=min(origin.reconsume_times + failures, INT32_MAX),
     )
 
 

@@ -184,7 +184,13 @@ class GroupMembership:
         await self._member.commit(queue, offset)
 
     async def send_back(
-        self, queue: MessageQueue, offsets: Sequence[int], *, delay_ms: int | None, is_dead: bool
+        self,
+        queue: MessageQueue,
+        offsets: Sequence[int],
+        *,
+        delay_ms: int | None,
+        is_dead: bool,
+        failures: Mapping[int, int],
     ) -> Mapping[int, ClientError | ProblemError]:
         """Send messages back; return those that no broker took. A message that is no longer stored counts as taken."""
         failed: dict[int, ClientError | ProblemError] = {}
@@ -198,7 +204,7 @@ class GroupMembership:
             messages, damage = _read_some(found, left)
             for first in range(0, len(messages), SENT_BACK_AT_ONCE):
                 part = messages[first : first + SENT_BACK_AT_ONCE]
-                sent = await asyncio.gather(*(self._give_back(queue, one, delay_ms, is_dead) for one in part))
+                sent = await asyncio.gather(*(self._give_back(queue, one, delay_ms, is_dead, failures) for one in part))
                 failed.update({one.queue_offset: error for one, error in zip(part, sent, strict=True) if error})
             while left and left[0] < found.next_offset and (damage is None or left[0] < damage):
                 left.popleft()
@@ -211,11 +217,17 @@ class GroupMembership:
         return failed
 
     async def _give_back(
-        self, queue: MessageQueue, message: StoredMessage, delay_ms: int | None, is_dead: bool
+        self,
+        queue: MessageQueue,
+        message: StoredMessage,
+        delay_ms: int | None,
+        is_dead: bool,
+        failures: Mapping[int, int],
     ) -> ClientError | None:
+        count = failures.get(message.queue_offset, 1)
         try:
             if is_dead:
-                await self._back.send_back(message, queue.broker_name, delay_level=DEAD)
+                await self._back.send_back(message, queue.broker_name, delay_level=DEAD, failures=count)
             else:
                 await self._back.send_back(message, queue.broker_name, delay_ms=delay_ms)
         except ClientError as error:

@@ -13,8 +13,8 @@ WakeFeed        one feed that waited for room may pull now
 Close           close the connection; always the last effect
 """
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import msgspec
@@ -76,11 +76,19 @@ class JoinRetries:
 
 @dataclass(frozen=True, slots=True)
 class ReturnedPart:
-    """Messages of one queue to send back; `token` is the feed's token at that time."""
+    """Messages of one queue to send back.
+
+    Attributes:
+        feed: The queue.
+        token: The feed's token at that time.
+        offsets: Offsets of the messages.
+        failures: The number of failed deliveries of each message that was tried again in place.
+    """
 
     feed: Feed
     token: str
     offsets: Sequence[int]
+    failures: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,7 @@ class Returns:
             subscription.suspend(feed, offsets, resume_at_ms)
             dead = [] if limit is None else [offset for offset in offsets if feed.failures[offset] > limit]
             if dead:
-                parts.append(_take(feed, dead))
+                parts.append(_take(feed, dead, {offset: feed.failures[offset] for offset in dead}))
             worst = max(offsets, key=lambda offset: feed.failures[offset])
             failures = feed.failures[worst]
             if failures >= POISON_FAILURES or dead:
@@ -174,9 +174,9 @@ def assign_retries(subscriptions: Iterable[Subscription], group: str) -> list[Ef
     return [JoinRetries(of_group[0])]
 
 
-def _take(feed: Feed, offsets: Sequence[int]) -> ReturnedPart:
+def _take(feed: Feed, offsets: Sequence[int], failures: Mapping[int, int] | None = None) -> ReturnedPart:
     feed.returning.update(offsets)
-    return ReturnedPart(feed, feed.token, offsets)
+    return ReturnedPart(feed, feed.token, offsets, failures or {})
 
 
 def _delay_ms(text: str | None, least_ms: int, most_ms: int) -> int | None:

@@ -71,7 +71,13 @@ class Membership(Puller, Protocol):
         ...
 
     async def send_back(
-        self, queue: MessageQueue, offsets: Sequence[int], *, delay_ms: int | None, is_dead: bool
+        self,
+        queue: MessageQueue,
+        offsets: Sequence[int],
+        *,
+        delay_ms: int | None,
+        is_dead: bool,
+        failures: Mapping[int, int],
     ) -> Mapping[int, ClientError | ProblemError]:
         """Send messages back to their broker, which delivers them again later; return those that it did not take.
 
@@ -80,6 +86,7 @@ class Membership(Puller, Protocol):
             offsets: Offsets of the messages, ascending.
             delay_ms: Delay of the next delivery; None for that of the group.
             is_dead: Whether they become dead letters at once.
+            failures: The number of failed deliveries of each message that was tried again in place.
         """
         ...
 

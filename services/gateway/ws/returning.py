@@ -100,5 +100,7 @@ class ReturnTasks:
     async def _return_part(self, order: Return, part: ReturnedPart) -> dict[tuple[Feed, int], ProblemError]:
         feed = part.feed
         membership = await self._memberships.of(order.subscription, feed.queue.topic)
-        failed = await membership.send_back(feed.queue, part.offsets, delay_ms=order.delay_ms, is_dead=order.is_dead)
+        failed = await membership.send_back(
+            feed.queue, part.offsets, delay_ms=order.delay_ms, is_dead=order.is_dead, failures=part.failures
+        )
         return {(feed, offset): problem_of(error) for offset, error in failed.items()}

@@ -126,6 +126,31 @@ async def test_a_new_time_brings_no_message_of_a_deleted_topic_into_a_topic_made
         assert bodies(unit) == []
 
 
+@pytest.mark.parametrize("wait", [{}, *WAITS])
+async def test_a_topic_made_again_has_no_message_of_the_deleted_one_under_its_keys_and_ids(
+    wait: dict[str, str],
+) -> None:
+    async with BrokerUnit() as unit:
+        ids = []
+        for body in (b"old", b"new"):
+            await delete_topic(unit)
+            await unit.make_topic("T")
+            stored_at = unit.store.max_physical_offset
+            await send(unit, body, {**wait, "UNIQ_KEY": "U", "KEYS": "k"})
+            ids.append(stored_at)
+            await asyncio.sleep(1)
+        topics = ["T"] if not wait else ["SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"]
+        found = []
+        for topic in topics:
+            ext = {"topic": topic, "key": "U", "maxNum": "32", "beginTimestamp": "0", "endTimestamp": str(1 << 62)}
+            answer = await unit.ask(RequestCode.QUERY_MESSAGE, ext={**ext, "_UNIQUE_KEY_QUERY": "true"})
+            found += [message.body for message in iter_records(answer.body_bytes)]
+        assert found == [b"new"]
+        old, new = [await unit.ask(RequestCode.VIEW_MESSAGE_BY_ID, ext={"offset": str(at)}) for at in ids]
+        assert (old.code, new.code) == (ResponseCode.SYSTEM_ERROR, ResponseCode.SUCCESS)
+        assert [message.body for message in iter_records(new.body_bytes)] == [b"new"]
+
+
 async def recall(unit: BrokerUnit, handle: str) -> None:
     answer = await unit.ask(RequestCode.RECALL_MESSAGE, RecallMessageHeader(topic="T", recall_handle=handle))
     assert answer.code == ResponseCode.SUCCESS, answer.remark

@@ -109,6 +109,7 @@ async def test_a_message_that_failed_too_often_becomes_a_dead_letter_and_its_que
         assert consumer.held_messages == 0
     (letter,) = iter_records(unit.store.get("%DLQ%g", 0, 0, 32).body)
     assert letter.body == b"0-2"
+    assert letter.reconsume_times == 3, "it failed three times"
 
 
 async def test_one_batch_of_a_queue_runs_at_a_time(unit, engine):

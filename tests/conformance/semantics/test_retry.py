@@ -156,6 +156,16 @@ class TestLadder:
         (letter,) = stored(unit, DLQ)
         assert letter.properties["DELAY"] == "0"
 
+    async def test_failures_in_place_count(self, unit: BrokerUnit) -> None:
+        message = await send(unit)
+        await sent_back(unit, message, delayLevel="-1", gantryFailures="3")
+        (letter,) = stored(unit, DLQ)
+        assert letter.reconsume_times == 3
+        for failures in ("0", "-1", "1000001"):
+            answer = await send_back(unit, message, gantryFailures=failures)
+            assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+            assert f"gantryFailures: {failures} is not within 1 and 1000000" in (answer.remark or "")
+
     async def test_the_reply_waits_until_the_retry_is_on_the_disk(self, unit: BrokerUnit) -> None:
         message = await send(unit)
         await sent_back(unit, message)

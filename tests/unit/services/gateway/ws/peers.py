@@ -1,7 +1,7 @@
 """A stream endpoint with fakes behind it: a peer that speaks ASGI, a group, a publisher."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -93,7 +93,13 @@ class FakeMembership:
         self.commits.append((queue.queue_id, offset))
 
     async def send_back(
-        self, queue: MessageQueue, offsets: Sequence[int], *, delay_ms: int | None, is_dead: bool
+        self,
+        queue: MessageQueue,
+        offsets: Sequence[int],
+        *,
+        delay_ms: int | None,
+        is_dead: bool,
+        failures: Mapping[int, int],
     ) -> dict[int, ClientError | ProblemError]:
         await asyncio.sleep(0.001)
         if self.failures:

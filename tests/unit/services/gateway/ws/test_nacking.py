@@ -229,6 +229,7 @@ class TestOrderly:
         assert (state["reason"], state["poison"]["queue_offset"], state["poison"]["failures"]) == ("poison", "0", 3)
         order = order_of(stream)
         assert (order.is_dead, order.parts[0].offsets) == (True, [0])
+        assert order.parts[0].failures == {0: 3}
         assert commits(stream) == [0], "nothing is skipped before its broker has the dead letter"
         returned(stream, order)
         assert commits(stream) == [1]
