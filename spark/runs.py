@@ -73,11 +73,19 @@ _PRUNE: Final = (
 )
 # Only the oldest run, so that runs are deleted in their order.
 _HIDE: Final = (
-    _OLD + " UPDATE report_runs SET job = job || ':removed' WHERE id ="  # noqa: S608 - constants of this module.
+    _OLD + " UPDATE report_runs SET job = job || ':removed', progress = NULL WHERE id ="  # noqa: S608 - constants of this module.
     " (SELECT id FROM old WHERE before = 0 AND own > %(rows_max)s ORDER BY finished_at, id LIMIT 1) RETURNING id"
 )
-_HIDDEN: Final = "SELECT id, job FROM report_runs WHERE job LIKE '%:removed' ORDER BY finished_at, id LIMIT 1"
-_TABLES_OF_ROWS: Final = ("report_lag_rows", "report_backlog_rows")
+_HIDDEN: Final = "SELECT id, job, progress FROM report_runs WHERE job LIKE '%:removed' ORDER BY finished_at, id LIMIT 1"
+# In the order of the index, from where the last piece began: Postgres would read all of the deleted rows again, from the
+# beginning of the table. It reads only the last piece again, and that marks its entries of the index as dead. So the
+# last statement, which deletes the run, skips them.
+_PRUNE_PIECE: Final = (
+    "WITH gone AS (DELETE FROM {table} WHERE ctid = ANY(ARRAY("
+    "SELECT ctid FROM {table} WHERE run_id = %(run)s AND group_name >= %(start)s ORDER BY group_name LIMIT %(rows_max)s"
+    ")) RETURNING group_name) SELECT min(group_name) FROM gone"
+)
+_TABLES_OF_ROWS: Final = {"lag_report": "report_lag_rows", "backlog_profile": "report_backlog_rows"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,24 +319,23 @@ class Runs:
         """
         hidden = self._connection.execute(_HIDDEN).fetchone()
         if hidden is not None:
-            run_id, job = hidden
-            return self._prune_hidden(run_id, job, rows_max)
+            run_id, job, start = hidden
+            return self._prune_hidden(run_id, job.removesuffix(REMOVED), start, rows_max)
         given = {"age": older_than, "rows_max": rows_max, "runs_max": PRUNED_MAX}
         pruned = [PrunedRun(*row) for row in self._connection.execute(_PRUNE, given).fetchall()]
         is_hiding = not pruned and self._connection.execute(_HIDE, given).rowcount > 0
         return Pruning(pruned, is_more=bool(pruned) or is_hiding)
 
-    def _prune_hidden(self, run_id: UUID, job: str, rows_max: int) -> Pruning:
-        for table in _TABLES_OF_ROWS:
-            deleted = self._connection.execute(
-                f"DELETE FROM {table} WHERE ctid = ANY(ARRAY("  # noqa: S608 - constants.
-                f"SELECT ctid FROM {table} WHERE run_id = %s LIMIT %s))",
-                (run_id, rows_max),
-            ).rowcount
-            if deleted:
+    def _prune_hidden(self, run_id: UUID, job: str, start: str | None, rows_max: int) -> Pruning:
+        table = _TABLES_OF_ROWS.get(job)
+        if table is not None:
+            given = {"run": run_id, "start": start or "", "rows_max": rows_max}
+            row = self._connection.execute(_PRUNE_PIECE.format(table=table), given).fetchone()
+            if row is not None and row[0] is not None:
+                self._connection.execute("UPDATE report_runs SET progress = %s WHERE id = %s", (row[0], run_id))
                 return Pruning((), is_more=True)
         self._connection.execute("DELETE FROM report_runs WHERE id = %s", (run_id,))
-        return Pruning((PrunedRun(run_id, job.removesuffix(REMOVED)),), is_more=True)
+        return Pruning((PrunedRun(run_id, job),), is_more=True)
 
     def prune_throughput(self, *, older_than: Mapping[str, timedelta], limit: int) -> int:
         """Delete old buckets of report_throughput, at most `limit` of each unit; return the number of deleted rows.
