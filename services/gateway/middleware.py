@@ -38,6 +38,7 @@ from services.gateway.requestids import RequestIds, read_given_id
 log = logger("gateway.requests")
 
 # Hot paths are few: one for each topic in use. Past this many the cache starts anew.
+_CONSOLE: Final = b"/console/"
 PATHS_CACHED_MAX: Final = 8_192
 _PATH_CACHED_BYTES_MAX: Final = 512
 _CLIENT_GONE: Final = 499
@@ -198,6 +199,9 @@ class StrictPathMiddleware:
             if scope["type"] == "websocket":
                 # It matches no stream as it is, and the last route rejects the handshake.
                 return raw_path.decode("latin-1")
+            if raw_path.startswith(_CONSOLE) and scope["method"] == "GET":
+                # An address of the console, which shows to people that there is no such page.
+                return _CONSOLE.decode() + "-"
             call: Call = scope[CALL]
             call.gate.admit_unmatched(call)
             raise

@@ -105,3 +105,32 @@ def test_escape_asks_before_it_discards_what_was_typed(console: ConsolePage) -> 
     console.press("Escape")
     console.click("button", "Discard")
     console.wait_until(NO_DIALOG, what="the dialog to close")
+
+
+def test_an_address_that_is_no_text_is_no_page_of_the_console(console: ConsolePage) -> None:
+    console.enter("/")
+    console.wait_for_text("Everything answers")
+    for path in ("/topics/%E0%A4%A", "/nothing/%ff"):
+        console.enter(path)
+        console.wait_for_text("There is no such page")
+        assert console.evaluate("document.querySelector('nav a[href$=topics]') !== null"), "the frame is there"
+
+
+def test_the_palette_finds_a_group_by_its_name(console: ConsolePage) -> None:
+    console.enter("/")
+    console.wait_for_text("Everything answers")
+    console.press("k", control=True)
+    console.wait_until("document.querySelector('[role=dialog] input') === document.activeElement")
+    console.insert("bill")
+    console.wait_for_text("billing")
+    assert console.violations() == []
+    console.press("ArrowDown")
+    console.press("Enter")
+    console.wait_until("location.pathname === '/console/groups/billing'", what="the page of the group")
+
+
+def test_an_address_with_two_filters_is_refused_by_name(console: ConsolePage) -> None:
+    console.enter(f"/messages?topic={TOPIC}&value=2020-01-01T00:00:00.000Z&tags=eu&sql=a%3D1")
+    console.wait_for_text("The address names tags and SQL.")
+    console.enter(f"/scheduled?topic={TOPIC}&from=garbage")
+    console.wait_until("/from[^]*garbage/.test(document.querySelector('main [role=alert]')?.innerText ?? '')")

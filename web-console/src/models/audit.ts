@@ -1,7 +1,7 @@
 /** Entries of the audit trail, as the console shows them. */
 import type { Schema } from "@/api/types";
 import { given } from "./filters";
-import { toInstant } from "./times";
+import { toFilterTime } from "./times";
 
 export type AuditEntry = Schema<"AuditEntry">;
 
@@ -37,8 +37,8 @@ export function toQuery(filter: AuditFilter): Record<string, string> {
     name: kind === "" ? "" : name,
     actor,
     action,
-    from: toInstant(from),
-    to: toInstant(to),
+    from: toFilterTime(from),
+    to: toFilterTime(to),
   });
 }
 

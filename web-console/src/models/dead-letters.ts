@@ -2,7 +2,7 @@
 import type { Schema } from "@/api/types";
 import { gantryCommand } from "./commands";
 import { given, optionsOf } from "./filters";
-import { toInstant } from "./times";
+import { toFilterTime } from "./times";
 
 export type Letter = Schema<"DeadLetter">;
 
@@ -21,7 +21,7 @@ export const ANY_LETTER: LetterFilter = { topic: "", tag: "", from: "", to: "" }
 
 /** Returns the query of a filter. Times are of the reader's zone until here. */
 export function letterQuery({ topic, tag, from, to }: LetterFilter): Record<string, string> {
-  return given({ topic, tag, from: toInstant(from), to: toInstant(to) });
+  return given({ topic, tag, from: toFilterTime(from), to: toFilterTime(to) });
 }
 
 /** The letters that a redrive sends again: one by its id, or all that match a query. */

@@ -2,7 +2,7 @@
 import type { Schema } from "@/api/types";
 import { gantryCommand } from "./commands";
 import { given } from "./filters";
-import { toInstant } from "./times";
+import { toFilterTime, toInstant } from "./times";
 
 export type Waiting = Schema<"ScheduledMessage">;
 
@@ -21,7 +21,7 @@ const UNITS_MS: Readonly<Record<string, number>> = { ms: 1, s: 1_000, m: 60_000,
 
 /** Returns the query of a filter. Times are of the reader's zone until here. */
 export function dueQuery({ from, to }: DueFilter): Record<string, string> {
-  return given({ from: toInstant(from), to: toInstant(to) });
+  return given({ from: toFilterTime(from), to: toFilterTime(to) });
 }
 
 /** A new time as a form edits it: a delay from now on, or a time of the reader's zone. */

@@ -4,6 +4,14 @@ export function toInstant(local: string): string {
   return local === "" || Number.isNaN(date.getTime()) ? "" : date.toISOString();
 }
 
+/**
+ * Returns a time of a filter as the contract writes it; empty for any time. What is no time stays as it is: the gateway
+ * refuses it by name. Without it, a filter would mean more than its reader wants.
+ */
+export function toFilterTime(local: string): string {
+  return toInstant(local) || local;
+}
+
 /** Returns a time as an input field writes it, in the reader's time zone; empty if it is none. */
 export function localTime(iso: string): string {
   const time = new Date(iso);

@@ -25,7 +25,8 @@ function placeOf(element: Element | null): Place {
 
 window.addEventListener("keydown", (event) => {
   // A list that is open within a dialog takes the key for itself.
-  const isTaken = event.target instanceof Element && event.target.closest("[data-mantine-stop-propagation=true]") !== null;
+  const isTaken =
+    event.target instanceof Element && event.target.closest("[data-mantine-stop-propagation=true]") !== null;
   if (event.key === "Escape" && !event.isComposing && !isTaken) open.at(-1)?.();
 });
 

@@ -16,19 +16,33 @@ export function Problem({ error, onRetry }: { error: unknown; onRetry?: () => vo
   const found = asApiError(error);
   const problem = found.problem;
   const isRefused = found.status === 403;
+  // The log-in over the page says the rest. What failed without a session has done nothing.
+  const isLoggedOut = found.kind === "unauthenticated";
   const title = found.isUnreachable
     ? t("error.unreachable")
-    : isRefused
-      ? t("error.refused")
-      : found.kind === "metadata-unavailable"
-        ? t("error.metadata")
-        : (problem?.title ?? t("error.unexpected"));
+    : isLoggedOut
+      ? t("error.sessionEnded")
+      : isRefused
+        ? t("error.refused")
+        : found.kind === "metadata-unavailable"
+          ? t("error.metadata")
+          : (problem?.title ?? t("error.unexpected"));
   const Icon = found.isUnreachable ? IconPlugConnectedX : isRefused ? IconLock : IconAlertTriangle;
   return (
-    <Alert role="alert" color={isRefused ? "gray" : "red"} variant="light" icon={<Icon size={ICON_PX} />} title={title}>
+    <Alert
+      role="alert"
+      color={isRefused || isLoggedOut ? "gray" : "red"}
+      variant="light"
+      icon={<Icon size={ICON_PX} />}
+      title={title}
+    >
       <Stack gap="xs">
         <Text size="sm" style={{ overflowWrap: "anywhere" }}>
-          {found.isUnreachable ? t("error.unreachableDetail") : found.message}
+          {found.isUnreachable
+            ? t("error.unreachableDetail")
+            : isLoggedOut
+              ? t("error.sessionEndedDetail")
+              : found.message}
         </Text>
         {problem !== null && (
           <Text size="xs" c="dimmed">

@@ -68,6 +68,7 @@ test("a page shows that it loads, and that there is nothing", async () => {
 
 test.each([
   [problem(403, "forbidden"), "Your role may not do this"],
+  [problem(401, "unauthenticated"), "Your session had ended"],
   [problem(503, "metadata-unavailable"), "The metadata is unavailable"],
   [problem(500, "internal-error"), "internal-error"],
   [new ApiError(0, null, "x"), "The gateway does not answer"],

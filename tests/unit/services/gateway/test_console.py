@@ -49,6 +49,15 @@ async def test_every_address_is_the_page(app, path):
     assert headers[b"cache-control"] == b"no-cache"
 
 
+@pytest.mark.parametrize("path", [b"/console/topics/%E0%A4%A", b"/console/%ff", b"/console/%"])
+async def test_an_address_that_is_not_utf_8_is_the_page_which_says_that_there_is_none(app, path):
+    status, _, body = await get(app, path)
+    assert (status, body) == (200, PAGE)
+    for other in (path.replace(b"/console/", b"/v1/"), path.replace(b"/console/", b"/consoles/")):
+        status, _, body = await get(app, other)
+        assert status in (400, 401), body
+
+
 async def test_the_policy_allows_only_scripts_of_this_gateway(app):
     _, headers, _ = await get(app, b"/console/")
     policy = dict(part.strip().split(" ", 1) for part in headers[b"content-security-policy"].decode().split(";"))

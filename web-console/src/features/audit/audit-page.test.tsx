@@ -85,6 +85,14 @@ test("older changes come page by page", async () => {
   expect(await screen.findByText("second")).toBeTruthy();
 });
 
+test("who is no admin hears who may read it, without filters and without a request", async () => {
+  const sent = stubGateway({ "GET /v1/audit": refused("forbidden", 403) });
+  await renderView(<AuditPage />, { role: "operator", operations: ["GET /v1/audit"] });
+  expect((await screen.findByRole("alert")).textContent).toContain("This needs the role Admin. Yours is Operator.");
+  expect(screen.queryByLabelText("Kind")).toBeNull();
+  expect(sent).toEqual([]);
+});
+
 test("a refusal is shown, and a gateway without an export offers none", async () => {
   stubGateway({ "GET /v1/audit": refused("forbidden", 403) });
   await renderView(<AuditPage />, { operations: ["GET /v1/audit"] });

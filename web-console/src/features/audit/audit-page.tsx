@@ -10,7 +10,8 @@ import { Panel } from "@/ui/dialog";
 import { CopyAs } from "@/ui/copy-as";
 import { DataTable, type Column } from "@/ui/data-table";
 import { PageFrame, QueryState } from "@/ui/page-frame";
-import { useOperations } from "@/ui/session";
+import { RoleNeeded } from "@/ui/role-needed";
+import { useOperations, useRole } from "@/ui/session";
 import { useUrlState } from "@/ui/url-state";
 import { Ago, Name } from "@/ui/value";
 import { MoreRows } from "@/ui/paging";
@@ -22,6 +23,16 @@ const ICON_PX = 16;
 
 /** Who changed what, and when: filtered, with the difference of each change, and as a file. */
 export function AuditPage() {
+  const { t } = useTranslation("audit");
+  if (useRole("admin")) return <Trail />;
+  return (
+    <PageFrame title={t("title")} description={t("description")}>
+      <RoleNeeded role="admin" />
+    </PageFrame>
+  );
+}
+
+function Trail() {
   const { t } = useTranslation("audit");
   const has = useOperations();
   const [{ entry, ...filter }, change] = useUrlState({ ...ANY, entry: "" });

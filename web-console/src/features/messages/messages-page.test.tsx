@@ -269,3 +269,23 @@ test("what the gateway lacks and what the role may not do is absent", async () =
   expect(screen.queryByRole("region", { name: "Life of the message" })).toBeNull();
   expect(screen.queryByRole("option", { name: "Live" })).toBeNull();
 });
+
+test.each([
+  ["topic=orders&value=2026-01-01T00:00:00.000Z&tags=eu&sql=a%3D1", /names tags and SQL/],
+  ["by=live&topic=orders&tags=eu&sql=a%3D1", /names tags and SQL/],
+  ["by=bogus&topic=orders&value=x", /There is no way “bogus” to find messages/],
+])("an address that can't be meant as it is refuses by name, and asks for nothing: %s", async (query, reason) => {
+  const sent = stubGateway({ [SEARCH]: page([message("1")]) });
+  await renderView(<MessagesPage />, { path: "/messages", at: `/messages?${query}`, operations: OPERATIONS });
+  expect((await screen.findByRole("alert")).textContent).toMatch(reason);
+  expect(sent).toEqual([]);
+  expect(screen.queryByRole("table")).toBeNull();
+});
+
+test("an address says which of its filters a search does not use", async () => {
+  const sent = stubGateway({ [SEARCH]: page([message("1")]) });
+  const at = "/messages?by=key&topic=orders&value=key-1&tags=eu";
+  await renderView(<MessagesPage />, { path: "/messages", at, operations: OPERATIONS });
+  expect((await screen.findByRole("alert")).textContent).toBe("Not used here: Tags.");
+  expect(sent[0]?.query).toEqual({ key: "key-1", limit: "100" });
+});

@@ -16,7 +16,7 @@ import { saveMessages } from "./export";
 import { LiveTail } from "./live-tail";
 import { MessageDrawer } from "./message-drawer";
 import { MessageTable } from "./message-table";
-import { conditionsOf, searchQuery, type Search } from "./queries";
+import { conditionsOf, isFiltered, searchQuery, unusedOf, type Search } from "./queries";
 
 const START = { by: "time", topic: "", value: "", until: "", tags: "", sql: "" };
 
@@ -33,6 +33,13 @@ export function MessagesPage() {
   );
   const queryClient = useQueryClient();
   const [run, setRun] = useState(0);
+  const ways = useWays();
+  const refusal = !ways.includes(search.by)
+    ? t("refused.way", { by: search.by })
+    : isFiltered(search.by) && search.tags !== "" && search.sql !== ""
+      ? t("refused.both")
+      : null;
+  const unused = refusal === null ? unusedOf(search).map((name) => t(name)) : [];
   const isReady = search.topic !== "" && (search.by === "live" || search.value !== "");
   return (
     <PageFrame title={t("title")} description={t("description")}>
@@ -46,7 +53,12 @@ export function MessagesPage() {
           setUrl({ ...next, message: "" }, { push: true });
         }}
       />
-      {!isReady ? (
+      {(refusal !== null || unused.length > 0) && (
+        <Alert role="alert" color="orange" variant="light">
+          {refusal ?? t("refused.unused", { names: unused.join(", ") })}
+        </Alert>
+      )}
+      {refusal !== null ? null : !isReady ? (
         <Empty>{t("start")}</Empty>
       ) : search.by === "live" ? (
         <LiveTail
@@ -70,25 +82,32 @@ export function MessagesPage() {
   );
 }
 
-function SearchForm({ search, onSearch }: { search: Search; onSearch: (search: Search) => void }) {
-  const { t } = useTranslation("messages");
+/** The ways to find messages that this gateway has. */
+function useWays(): string[] {
   const has = useOperations();
-  const [draft, setDraft] = useState(() => ({
-    ...search,
-    value: search.by === "time" ? localTime(search.value) : search.value,
-    until: localTime(search.until),
-  }));
   const ways = [
     { by: "time", isThere: true },
     { by: "key", isThere: true },
     { by: "id", isThere: has(["GET /v1/messages/{id}"]) },
     { by: "group", isThere: true },
     { by: "live", isThere: has(["POST /v1/tickets", "GET /v1/stream"]) },
-  ].filter((way) => way.isThere);
+  ];
+  return ways.filter((way) => way.isThere).map(({ by }) => by);
+}
+
+function SearchForm({ search, onSearch }: { search: Search; onSearch: (search: Search) => void }) {
+  const { t } = useTranslation("messages");
+  const ways = useWays();
+  const [draft, setDraft] = useState(() => ({
+    ...search,
+    by: ways.includes(search.by) ? search.by : START.by,
+    value: search.by === "time" ? localTime(search.value) : search.value,
+    until: localTime(search.until),
+  }));
   const set = (change: Partial<Search>) => {
     setDraft({ ...draft, ...change });
   };
-  const isFiltered = draft.by === "time" || draft.by === "group" || draft.by === "live";
+  const hasFilters = isFiltered(draft.by);
   return (
     <form
       className="panel"
@@ -97,7 +116,7 @@ function SearchForm({ search, onSearch }: { search: Search; onSearch: (search: S
         event.preventDefault();
         const value = draft.by === "time" ? toInstant(draft.value) : draft.value.trim();
         const until = draft.by === "time" ? toInstant(draft.until) : "";
-        const filter = isFiltered ? { tags: draft.tags.trim(), sql: draft.sql.trim() } : { tags: "", sql: "" };
+        const filter = hasFilters ? { tags: draft.tags.trim(), sql: draft.sql.trim() } : { tags: "", sql: "" };
         onSearch({
           by: draft.by,
           topic: draft.topic.trim(),
@@ -121,7 +140,7 @@ function SearchForm({ search, onSearch }: { search: Search; onSearch: (search: S
           label={t("by")}
           style={{ flex: "1 1 8rem" }}
           value={draft.by}
-          data={ways.map(({ by }) => ({ value: by, label: t(`ways.${by}`) }))}
+          data={ways.map((by) => ({ value: by, label: t(`ways.${by}`) }))}
           onChange={(event) => {
             set({ by: event.currentTarget.value, value: "" });
           }}
@@ -151,12 +170,12 @@ function SearchForm({ search, onSearch }: { search: Search; onSearch: (search: S
             }}
           />
         )}
-        {isFiltered && (
+        {hasFilters && (
           <>
             <TextInput
               label={t("tags")}
               placeholder="eu || us"
-              disabled={draft.sql !== ""}
+              disabled={draft.sql !== "" && draft.tags === ""}
               style={{ flex: "1 1 7rem" }}
               value={draft.tags}
               onChange={(event) => {
@@ -166,7 +185,7 @@ function SearchForm({ search, onSearch }: { search: Search; onSearch: (search: S
             <TextInput
               label={t("sql")}
               placeholder="weight > 5"
-              disabled={draft.tags !== ""}
+              disabled={draft.tags !== "" && draft.sql === ""}
               style={{ flex: "1 1 8rem" }}
               value={draft.sql}
               onChange={(event) => {

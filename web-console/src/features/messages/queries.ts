@@ -12,6 +12,23 @@ export interface Search {
   sql: string;
 }
 
+const FILTERED: readonly string[] = ["time", "group", "live"];
+
+/** Whether a way to search takes filters of tags or SQL. */
+export function isFiltered(by: string): boolean {
+  return FILTERED.includes(by);
+}
+
+/** Returns the names of what an address gives and this way to search does not use. */
+export function unusedOf({ by, until, tags, sql }: Search): ("until" | "tags" | "sql")[] {
+  const unused = {
+    until: by === "time" ? "" : until,
+    tags: isFiltered(by) ? "" : tags,
+    sql: isFiltered(by) ? "" : sql,
+  };
+  return (["until", "tags", "sql"] as const).filter((name) => unused[name] !== "");
+}
+
 /** Returns the conditions of a search that is not by id. */
 export function conditionsOf({ by, value, until, tags, sql }: Search): MessageSearch {
   if (by === "key") return { key: value };

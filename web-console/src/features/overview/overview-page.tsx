@@ -180,6 +180,7 @@ function WorstGroups({ query }: { query: UseQueryResult<LagReport | null> }) {
     <QueryState query={query}>
       {(data) => {
         if (data === null) return <Empty>{t("groups.none")}</Empty>;
+        if (data.rows.length === 0) return <Empty>{t("groups.empty")}</Empty>;
         const worst = data.rows.filter((row) => isBad(row.verdict)).slice(0, WORST_SHOWN);
         if (worst.length === 0) return <Empty>{t("groups.allWell", { count: data.rows.length })}</Empty>;
         return (
