@@ -102,6 +102,11 @@ def is_recalled(copy: Copy, waiting: Sequence[Copy]) -> bool:
     )
 
 
+def hits_something(deletion: Copy, facts: Facts) -> bool:
+    """Return whether a recall hits a record that was found."""
+    return any(is_recalled(copy, [deletion]) for copy in facts.waiting if not is_deletion(copy))
+
+
 def _event(copy: Copy, kind: Kind, detail: str, *, group: str | None = None, attempt: int | None = None) -> Event:
     client = str(copy.record.born_host) if kind in _SENT_BY_CLIENTS else None
     return Event(copy.record.stored_at_ms, kind, detail, copy.broker, group, client, attempt)
@@ -160,6 +165,8 @@ def _waits(facts: Facts) -> Iterator[Event]:
     for copy in facts.waiting:
         record, group = copy.record, retry_group(copy)
         if is_deletion(copy):
+            if not hits_something(copy, facts):
+                continue  # Anybody who knows the message id can name a second at which it never waited.
             yield _event(copy, Kind.RECALLED, f"the message that waits {wait_of(copy)} is deleted")
         elif PropertyName.TIMER_ROLL_TIMES in record.properties:
             continue  # The timer stores a message again when its time is more than two days ahead.

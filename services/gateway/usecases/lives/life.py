@@ -3,7 +3,7 @@
 from typing import Final
 
 from gantry.model.tracedata import SubAfter, SubBefore
-from services.gateway.usecases.lives.events import events_of
+from services.gateway.usecases.lives.events import events_of, hits_something, is_deletion, wait_of
 from services.gateway.usecases.lives.facts import Facts, Life
 from services.gateway.usecases.lives.groupstates import states_of
 
@@ -17,6 +17,12 @@ def tell(facts: Facts) -> Life:
     missing = [*facts.missing]
     if not facts.stored and not facts.waiting and not facts.halves and not facts.is_empty:
         missing.append("the record of the message was not found: it may have expired from the log")
+    missing += [
+        f"a recall names a message that waits {wait_of(copy)}, and no such record was found: it has expired, or the "
+        "recall came to nothing"
+        for copy in facts.waiting
+        if is_deletion(copy) and not hits_something(copy, facts)
+    ]
     if not any(isinstance(one.trace, SubBefore | SubAfter) for one in facts.traces):
         missing.append(
             "there is no trace data of consumers: it is not known which clients received the message, and when"

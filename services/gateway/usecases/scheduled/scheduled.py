@@ -186,7 +186,11 @@ class ScheduledMessages:
             detail = "deliver_at: the message is already due at this time, or was recalled from it; take another second"
             raise ProblemError(CONFLICT, detail, field="/deliver_at") from None
         if outcome == GONE:
-            raise ProblemError(UNKNOWN_MESSAGE, "handle: the message was delivered or recalled before", field="handle")
+            raise ProblemError(
+                UNKNOWN_MESSAGE,
+                "handle: the message was delivered or recalled before, or its topic was deleted",
+                field="handle",
+            )
         new_handle = response.ext_fields.get("recallHandle")
         if new_handle is None:
             return Rescheduled(None, None)

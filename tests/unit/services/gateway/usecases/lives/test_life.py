@@ -207,6 +207,8 @@ def test_a_recall_of_something_else_is_none(other: dict[str, Any]):
     assert tell(facts(waiting=[timed, copy(TIMER_TOPIC, 2_000, **recall)], groups=[group()])).groups == []
     life = tell(facts(waiting=[timed, copy(TIMER_TOPIC, 2_000, **{**recall, **other})], groups=[group()]))
     assert state(life) == "pending"
+    assert "recalled" not in kinds(life)
+    assert any("no such record was found" in text for text in life.missing)
 
 
 def test_a_message_that_waits_in_parts_is_recalled_by_its_first_record():
