@@ -26,7 +26,9 @@ export function Problem({ error, onRetry }: { error: unknown; onRetry?: () => vo
         ? t("error.refused")
         : found.kind === "metadata-unavailable"
           ? t("error.metadata")
-          : (problem?.title ?? t("error.unexpected"));
+          : problem === null
+            ? t("error.unexpected")
+            : t(`problem.${found.kind}`, { defaultValue: problem.title });
   const Icon = found.isUnreachable ? IconPlugConnectedX : isRefused ? IconLock : IconAlertTriangle;
   return (
     <Alert

@@ -1,6 +1,6 @@
 // @vitest-environment jsdom
 import { useQuery } from "@tanstack/react-query";
-import { act, screen, waitFor, within } from "@testing-library/react";
+import { act, cleanup, screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { useState } from "react";
 import { afterEach, expect, test, vi } from "vitest";
@@ -70,13 +70,21 @@ test.each([
   [problem(403, "forbidden"), "Your role may not do this"],
   [problem(401, "unauthenticated"), "Your session had ended"],
   [problem(503, "metadata-unavailable"), "The metadata is unavailable"],
-  [problem(500, "internal-error"), "internal-error"],
+  [problem(500, "internal-error"), "Internal error"],
   [new ApiError(0, null, "x"), "The gateway does not answer"],
 ])("an error says what happened: %s", async (error, title) => {
   await renderView(<Asked answers={[fail(error)]} />);
   const alert = await screen.findByRole("alert");
   expect(within(alert).getByText(title)).toBeTruthy();
   if (error.problem) expect(within(alert).getByText("r7")).toBeTruthy();
+});
+
+test("the titles of problems are Chinese in the Chinese console; a kind of a later version keeps its own", async () => {
+  await renderView(<Asked answers={[fail(problem(404, "unknown-topic"))]} />, { language: "zh" });
+  expect(await screen.findByText("没有这个主题")).toBeTruthy();
+  cleanup();
+  await renderView(<Asked answers={[fail(problem(409, "of-tomorrow"))]} />, { language: "zh" });
+  expect(await screen.findByText("of-tomorrow")).toBeTruthy();
 });
 
 test("after a failure the last answer stays, with its age", async () => {

@@ -2,9 +2,11 @@
 
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 
+from services.gateway.errors import PROBLEM_TYPES
 from services.gateway.features.console import console_routes, read_console
 from tests.unit.services.gateway.asgi.test_paths import application
 
@@ -100,3 +102,9 @@ async def test_without_a_build_it_says_what_to_do(tmp_path):
     status, headers, body = await get(application(console_routes(read_console(tmp_path))), b"/console/topics")
     assert (status, headers[b"content-type"]) == (404, b"text/plain; charset=utf-8")
     assert b"make console" in body
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_console_has_a_title_for_each_problem_of_the_gateway(language):
+    texts = Path(__file__).resolve().parents[4] / "web-console" / "src" / "i18n" / language / "common.json"
+    assert set(json.loads(texts.read_text(encoding="utf-8"))["problem"]) == set(PROBLEM_TYPES)
