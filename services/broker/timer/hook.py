@@ -3,6 +3,8 @@
 Source: RocketMQ 5.3 broker/util/HookUtils. Remarks and codes are its.
 """
 
+from collections.abc import Mapping
+
 from gantry.model.names import PROPERTIES_BYTES_MAX, TIMER_TOPIC, TRANS_HALF_TOPIC, is_retry_topic
 from gantry.model.propertyname import PropertyName
 from gantry.model.recallhandle import RecallHandle, encode_recall_handle
@@ -57,20 +59,28 @@ class TimerHook:
         """Store a message that asks for a time under the timer's topic. Raises RefusalError."""
         properties = message.properties
         # The first bit of both means that the message is no part of its topic, or not yet.
-        if message.sys_flag & TRANSACTION_PREPARED or message.topic == TRANS_HALF_TOPIC:
+        if message.sys_flag & TRANSACTION_PREPARED:
             return
         if has_delay_level(properties):
-            drop_requests(properties)
+            if message.topic != TRANS_HALF_TOPIC:
+                drop_requests(properties)
             return
         if message.topic == TIMER_TOPIC or PropertyName.TIMER_OUT_MS in properties:
             return
         now_ms = self._clock.now_ms()
+        delivery_ms = self._delivery_ms(properties, now_ms)
+        # A half message waits after its commit. It is checked here, because a commit that is refused would be lost.
+        if delivery_ms is not None and delivery_ms > now_ms and message.topic != TRANS_HALF_TOPIC:
+            self._store_for_later(message, waiting_second_ms(delivery_ms))
+
+    def _delivery_ms(self, properties: Mapping[str, str], now_ms: int) -> int | None:
+        """Return the time for which a message asks, None for none. Raises RefusalError: it can't wait until then."""
         try:
             delivery_ms = find_delivery_ms(properties, now_ms)
         except ValueError as error:
             raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, f"timer message illegal, {error}") from None
         if delivery_ms is None:
-            return
+            return None
         if not self._is_enabled:
             raise RefusalError(
                 ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false"
@@ -83,8 +93,7 @@ class TimerHook:
                 f"{self._delay_max_ms}ms; or if set del msg, the delay time should be bigger than the current time; "
                 f"the delay is {delivery_ms - now_ms}ms",
             )
-        if not is_past:
-            self._store_for_later(message, waiting_second_ms(delivery_ms))
+        return delivery_ms
 
     def _store_for_later(self, message: NewMessage, second_ms: int) -> None:
         self._check_congestion(second_ms)

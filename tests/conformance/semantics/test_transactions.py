@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gantry.model import sysflag
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.errors import RequestTimeoutError
 from tests.support.brokerunit import BrokerUnit
@@ -65,6 +66,21 @@ async def test_a_committed_message_is_delivered_once(unit, producer):
     await asyncio.sleep(20 * CHECK_S)
     assert (bodies(unit), producer.checks) == ([b"paid"], [])
     assert progress(unit) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "properties", [{"TIMER_DELAY_MS": "3456000001"}, {"TIMER_DELIVER_MS": "9" * 15}, {"TIMER_DELIVER_MS": "soon"}]
+)
+async def test_a_time_that_no_commit_could_keep_is_refused_before_anything_is_stored(unit, producer, properties):
+    sent = {"TRAN_MSG": "true", "PGROUP": producer.group, **properties}
+    answer = await unit.send("T", b"far", properties=sent, sys_flag=sysflag.TRANSACTION_PREPARED)
+    assert (answer.code, (answer.remark or "")[:21]) == (ResponseCode.MESSAGE_ILLEGAL, "timer message illegal")
+    assert bodies(unit, HALF) == []
+    half = await producer.begin(body=b"soon", properties={"TIMER_DELAY_MS": "5000"})
+    assert (await producer.end(half, COMMIT)).code == ResponseCode.SUCCESS
+    assert bodies(unit) == []
+    await asyncio.sleep(8)
+    assert bodies(unit) == [b"soon"]
 
 
 async def test_a_rolled_back_message_is_never_delivered(unit, producer):
