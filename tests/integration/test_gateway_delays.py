@@ -109,14 +109,19 @@ def test_a_raw_body_and_a_batch_may_be_delayed(http):
         ({"delay": "1s", "delay_level": 1}, "/delay"),
         ({"delay_level": 19}, "/delay_level"),
         ({"properties": {"TIMER_DELAY_MS": "1"}}, "/properties/TIMER_DELAY_MS"),
-        ({"deliver_at": "9999-01-01T00:00:00Z"}, None),
+        ({"deliver_at": "9999-01-01T00:00:00Z"}, "/deliver_at"),
     ],
 )
 def test_a_delay_that_can_not_be_is_refused_and_not_stored(http, fields: dict[str, Any], field):
     refused = http.post(f"{TOPIC}/messages", json={"body": "never", **fields})
     problem = refused.json()
     assert (refused.status_code // 100, problem["outcome"], problem["retryable"]) == (4, "not_stored", False), problem
-    assert field is None or problem["field"] == field
+    assert problem["field"] == field
+    assert problem["detail"].startswith(f"{field}: ")
+    batch = http.post(
+        f"{TOPIC}/messages:batch", json={"messages": [{"body": "now"}, {"body": "never", **fields}]}
+    ).json()
+    assert batch["results"][1]["problem"]["field"] == f"/messages/1{field}"
 
 
 def test_the_command_line_delays_lists_and_recalls(stack, http):

@@ -1,5 +1,6 @@
 """The messages of one batch: which messages one request carries, and the result of each message."""
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -10,6 +11,7 @@ from gantry.client.sendrequest import EncodedSend
 from gantry.model.batch import ITEM_EXTRA_BYTES, encode_batch
 from gantry.model.errors import InvalidValueError
 from gantry.model.message import MessageQueue
+from gantry.model.propertyname import PropertyName
 from gantry.remoting.codes import RequestCode, ResponseCode
 from services.gateway.errors import BROKER_UNAVAILABLE, NOT_STORED, STORED, ProblemError
 from services.gateway.schemas.outgoing import Item
@@ -26,6 +28,7 @@ FREE_MESSAGES_MAX: Final = 250
 A broker stores a request in one step; this many messages take it 2 or 3 ms.
 """
 
+_TOO_LATE = re.compile(r"bigger than the max delay (\d+)ms;.*; the delay is (\d+)ms")
 _FAULTS_OF_ONE: Final = frozenset({ResponseCode.MESSAGE_ILLEGAL, ResponseCode.GANTRY_KEY_IN_USE})
 
 
@@ -144,3 +147,20 @@ def held_back(queue: MessageQueue) -> ProblemError:
         outcome=NOT_STORED,
         retryable=True,
     )
+
+
+def name_time(problem: ProblemError, prepared: PreparedMessage, at: str) -> None:
+    """Name the field of a time that a broker has refused. Its remark is RocketMQ's text for its own clients.
+
+    Args:
+        problem: The problem of the send.
+        prepared: Its message.
+        at: JSON pointer to the message.
+    """
+    found = _TOO_LATE.search(problem.detail) if prepared.is_delayed else None
+    if found is not None:
+        is_time = prepared.properties.startswith(PropertyName.TIMER_DELIVER_MS) or (
+            f"\x02{PropertyName.TIMER_DELIVER_MS}\x01" in prepared.properties
+        )
+        problem.field = f"{at}/{'deliver_at' if is_time else 'delay'}"
+        problem.detail = f"{problem.field}: is {found[2]} ms ahead, at most {found[1]} ms are allowed"

@@ -45,6 +45,7 @@ from services.gateway.usecases.sending.batchcall import (
     body_length,
     held_back,
     is_one_message_at_fault,
+    name_time,
     placed_error,
     single_request,
 )
@@ -267,7 +268,7 @@ class SendMessages:
                     await self._send(call, queue, [index])
                 return
             for index in indexes:
-                call.fail(index, await self._refused(call.topic, error, call.prepared[index]))
+                call.fail(index, await self._refused(call.topic, error, call.prepared[index], f"/messages/{index}"))
             return
         await call.turn(count_bytes)
         is_delayed = call.prepared[indexes[0]].is_delayed
@@ -335,11 +336,12 @@ class SendMessages:
         except ClientError as error:
             raise no_name_server(error, outcome=NOT_STORED) from None
 
-    async def _refused(self, topic: str, error: ClientError, prepared: PreparedMessage) -> ProblemError:
+    async def _refused(self, topic: str, error: ClientError, prepared: PreparedMessage, at: str = "") -> ProblemError:
         if isinstance(error, SendError) and error.outcome is Outcome.NOT_STORED and _is_topic_missing(error.cause):
             problem = problem_of(await self._topics.absence(topic), outcome=NOT_STORED)
         else:
             problem = await self._drained.problem(topic, error) or problem_of(error, outcome=NOT_STORED)
+        name_time(problem, prepared, at)
         if problem.outcome == UNKNOWN:
             problem.message_id = prepared.message_id
         return problem
