@@ -32,6 +32,8 @@ import zstandard
 from gantry.model.errors import ModelError
 
 VERSION: Final = 3
+_AGE_MAX: Final = 2**64 - 3
+"""Largest age in blocks of old versions; their even ages grow by 2, and must still fit into 64 bits."""
 _VERSION_WITHOUT_AGE_NONE: Final = 2
 """Its blocks do not distinguish a pair without a message from one whose oldest message is unknown."""
 _VERSION_WITHOUT_SERVED: Final = 1
@@ -347,6 +349,8 @@ class _Reader:
         counts, ages = self.column(pairs), self.column(pairs)
         if self._version <= _VERSION_WITHOUT_AGE_NONE:
             # There 0 stands for no message, too, and n + 1 for n ms.
+            if any(word > _AGE_MAX and not word & 1 for word in ages):
+                raise SampleBlockError("an age that no block of its version can have")
             ages = words(word if word == 0 or word & 1 else word + 2 for word in ages)
         has_served = self._version > _VERSION_WITHOUT_SERVED
         served = self.column(pairs) if has_served else words([0]) * pairs

@@ -1,5 +1,6 @@
 """Sample blocks: decoding returns what was encoded, damage is reported, and the encoding never changes."""
 
+from array import array
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,6 +86,17 @@ def test_damage_is_reported(block, data):
             assert decode_block(damaged) == block, "a bit that means nothing may be another one"
         except SampleBlockError:
             continue
+
+
+def test_an_age_beyond_64_bits_in_an_old_version_is_damage():
+    ages = array("Q", [2**64 - 2])
+    one = array("Q", [0])
+    empty = array("Q")
+    changed = Section(counts=one, ages=ages, columns=(empty, empty, empty), served=one)
+    sound = encode_block(Block([], Section(empty, empty, (empty,) * 4, empty), one, changed, empty))
+    for version in range(1, sampleblock.VERSION):
+        with pytest.raises(SampleBlockError):
+            decode_block(bytes([version]) + sound[1:])
 
 
 @given(st.binary(max_size=200))
