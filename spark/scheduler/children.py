@@ -135,7 +135,9 @@ class Children:
             self._keep(worker)
         else:
             await worker.end()
-        log.info("ended", job=run.job, run=str(run.id), ending=ended.ending.value)
+        # The next attempt writes a new log, and its claim clears the error in Postgres.
+        reason = {} if ended.ending is RunEnding.DONE else {"reason": ended.reason}
+        log.info("ended", job=run.job, run=str(run.id), attempt=run.attempt, ending=ended.ending.value, **reason)
         return ended
 
     async def _make_ready(self, job: str) -> None:

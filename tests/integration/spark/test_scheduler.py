@@ -153,6 +153,8 @@ def test_what_fails_again_and_again_leaves_the_report_before_in_place(
         give(tmp_path, first="fail", second="silent", third="fail")
         failed = ends(connection, ask(connection, minutes=1), "failed", process)
         assert (failed["attempt"], failed["error"]) == (3, "lag_report: no broker answers in attempt 3")
+        # The next attempt replaces the run's log and its error, so only the scheduler's log has the first reason.
+        assert '"reason": "lag_report: no broker answers in attempt 1"' in process.log
         assert connection.execute("SELECT run_id::text, html FROM report_pages").fetchall() == [
             (before["id"], "lag_report 1")
         ]
