@@ -11,22 +11,28 @@ object for each number.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
+from pathlib import Path
 from typing import Final, NamedTuple
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 from psycopg import sql
+from pyarrow import parquet
+from pyspark import SparkFiles
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from gantry.model.laghistory import WRITTEN_EVERY
 from gantry.model.sampleblock import SERVED, Kind, Pair, SampleBlockError, decode_block
 from gantry.runtime.telemetry import logger
 from spark.lagblocks import UNKNOWN, BlockContent, block_content
+from spark.master import is_local_master
 from spark.offsetresets import mark_samples, read_resets
 from spark.oldsamples import count_old_rows, read_old_samples
 from spark.postgres import Connection
@@ -36,6 +42,8 @@ log = logger("spark.samples")
 ROWS_MAX: Final = 2_000_000
 """The limit for the rows in one frame, one row for each queue. If there are more, only some samples are read."""
 STEPS: Final = tuple(timedelta(seconds=seconds) for seconds in (30, 60, 120, 300, 900, 3_600))
+ROW_GROUP_ROWS: Final = 128 * 1_024
+"""The number of rows that one task reads from a file of samples."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -365,5 +373,28 @@ def choose_step(rows: int, span: timedelta) -> timedelta | None:
 
 
 def samples_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """Return a table of samples as a Spark frame with the columns of SCHEMA."""
-    return spark.createDataFrame(table)
+    """Return a table of samples as a Spark frame with the columns of SCHEMA.
+
+    In local mode, the rows are in a file in Spark's own folder, which Spark removes with the session. Rows that are part
+    of a plan are in the heap once for each use of the frame, and a rollup uses it many times.
+
+    Raises:
+        OSError: The file can't be written.
+    """
+    if not is_local_master(spark.sparkContext.master or ""):
+        return spark.createDataFrame(table)
+    file = _folder() / f"{uuid4()}.parquet"
+    file.parent.mkdir(exist_ok=True)
+    parquet.write_table(table, file, row_group_size=ROW_GROUP_ROWS)
+    return spark.read.schema(from_arrow_schema(table.schema)).parquet(str(file))
+
+
+def remove_samples() -> None:
+    """Remove the files of all frames that `samples_frame` has made in this session. They can't be used any more."""
+    for file in _folder().glob("*.parquet"):
+        with suppress(OSError):
+            file.unlink()
+
+
+def _folder() -> Path:
+    return Path(SparkFiles.getRootDirectory()) / "samples"

@@ -30,6 +30,7 @@ from spark.jobs.failures import FAILED, failure_of
 from spark.jobs.job import Job, JobContext
 from spark.jobs.ledger import DoneAlreadyError, Ledger, NoLedger, RunLedger, utc_of
 from spark.jobs.surveying import start_survey
+from spark.lagsamples import remove_samples
 from spark.master import is_local_master
 from spark.outputs import open_output
 from spark.page import prepare_drawing, render
@@ -134,6 +135,7 @@ def run_job(
             spark.stop()
     if keeps_session:
         spark.catalog.clearCache()
+        remove_samples()
         plan_as_usual(spark)
     return RunResults(run.id, rows, files)
 
