@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from spark import lagsamples
 from spark.laghistory import read_history
-from spark.lagsamples import SCHEMA, last_looked_at, read_samples, samples_frame
+from spark.lagsamples import SCHEMA, last_looked_at, read_samples, remove_samples, samples_frame
 from spark.postgres import Connection, connect
 from tests.support.postgres import PostgresServer
 from tests.support.sampleblocks import SampleTable, millis, sample_of_one
@@ -251,3 +252,12 @@ def test_a_past_says_how_long_the_oldest_message_had_waited(connection: Connecti
     assert [(point["lag"], point["behind_s"]) for point in points] == [
         (0, 0.0), (50, 35.0), (40, None), (110, 40.0), (10, 20.0),
     ]  # fmt: skip
+
+
+def test_samples_are_no_part_of_the_plan_and_go_with_the_run(spark: SparkSession) -> None:
+    """Rows in a plan are in the heap once for each use: a rollup of 2,000 groups exceeded it."""
+    frame = samples_frame(spark, SCHEMA.empty_table())
+    (file,) = frame.inputFiles()
+    assert frame.count() == 0
+    remove_samples()
+    assert not Path(file.removeprefix("file://")).exists()
