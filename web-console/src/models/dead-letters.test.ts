@@ -1,11 +1,12 @@
 import { expect, test } from "vitest";
 import { ANY_LETTER, letterQuery, redriveBody, redriveCommand } from "./dead-letters";
 
-test("a filter becomes a query of instants, without what is empty", () => {
+test("a filter becomes a query of instants, without what is empty; the gateway refuses a time that is none", () => {
   expect(letterQuery(ANY_LETTER)).toEqual({});
   expect(letterQuery({ topic: "orders", tag: "", from: "2026-01-31T08:30", to: "never" })).toEqual({
     topic: "orders",
     from: new Date("2026-01-31T08:30").toISOString(),
+    to: "never",
   });
 });
 

@@ -6,8 +6,8 @@ const NOW = Date.parse("2026-01-01T00:00:00.000Z");
 const waiting = (handle: string, second: number) =>
   ({ handle, deliver_at: `2026-01-01T00:00:0${second}.000Z` }) as Waiting;
 
-test("a filter becomes a query of instants, without what is empty", () => {
-  expect(dueQuery({ from: "", to: "never" })).toEqual({});
+test("a filter becomes a query of instants, without what is empty; the gateway refuses a time that is none", () => {
+  expect(dueQuery({ from: "", to: "never" })).toEqual({ to: "never" });
   expect(dueQuery({ from: "2026-01-31T08:30", to: "" })).toEqual({ from: new Date("2026-01-31T08:30").toISOString() });
 });
 
