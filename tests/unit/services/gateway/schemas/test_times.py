@@ -1,11 +1,18 @@
 """Times and durations, parsed and formatted."""
 
+import calendar
+import re
+from pathlib import Path
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gantry.model.errors import InvalidValueError
 from services.gateway.schemas.times import format_time, parse_duration_ms, parse_time_ms
+
+ROOT = Path(__file__).resolve().parents[5]
 
 
 @pytest.mark.parametrize(
@@ -87,3 +94,13 @@ def test_durations_are_parsed(text, ms):
 def test_invalid_durations_are_refused(text):
     with pytest.raises(InvalidValueError):
         parse_duration_ms(text, "wait")
+
+
+def test_the_contract_has_exactly_the_days_of_the_calendar() -> None:
+    contract = msgspec.json.decode((ROOT / "openapi" / "openapi.json").read_bytes())
+    times = re.compile(contract["components"]["schemas"]["Time"]["pattern"])
+    for year in (1000, 1600, 1900, 2000, 2024, 2026, 2096, 2100, 9999):
+        days = {f"{year}-{month:02}-{day:02}" for month in range(14) for day in range(33)}
+        last = [calendar.monthrange(year, month)[1] for month in range(1, 13)]
+        real = {f"{year}-{month:02}-{day:02}" for month in range(1, 13) for day in range(1, last[month - 1] + 1)}
+        assert {day for day in days if times.match(f"{day}T09:30:00Z")} == real
