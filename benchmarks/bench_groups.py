@@ -139,7 +139,9 @@ async def _group(address: Address, number: int, groups: int, topics: int, second
     while True:
         await asyncio.sleep(due - loop.time())
         writer.write(heartbeat)
-        reply = await reader.readexactly(int.from_bytes(await reader.readexactly(4)))
+        reply = b""
+        while b'"flag":1' not in reply:  # The broker also tells each group about its members.
+            reply = await reader.readexactly(int.from_bytes(await reader.readexactly(4)))
         assert b'"code":0' in reply, reply
         due += HEARTBEAT_S
         if due >= end:
