@@ -33,6 +33,8 @@ INVISIBLE_MS = 10_000
 CALM_MS_MAX = 1_500
 PAUSE_S = 0.05
 DRAIN_S = 150
+RESTARTED_S = 90
+"""The supervisor waits up to 30 s before it restarts a process that has died often."""
 TOPIC, GROUP = "RECEIPTS", "workers"
 PULL, ACK, NACK, EXTEND = (f"/v1/groups/{GROUP}/messages:{verb}" for verb in ("pull", "ack", "nack", "extend"))
 ACKED, EXTENDED, NACKED = 0.6, 0.75, 0.85
@@ -241,7 +243,8 @@ async def kill_one(stack: Stack, others: Sequence[GatewayProcess], rng: Rng) -> 
     name = ("gateway-0", *BROKERS)[victim - len(others)]
     killed = stack.pid_of(name)
     os.kill(killed, signal.SIGKILL)
-    await asyncio.to_thread(stack.wait_for, partial(is_replaced, stack, name, killed), f"to start {name} again")
+    replaced = partial(is_replaced, stack, name, killed)
+    await asyncio.to_thread(stack.wait_for, replaced, f"to start {name} again", timeout_s=RESTARTED_S)
 
 
 @pytest.mark.timeout(300 + 30 * KILLS)
