@@ -1,7 +1,10 @@
 """Consuming by receipt: two real gateways before two real brokers; any of them settles what another one gave."""
 
 import asyncio
+import contextlib
+import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -326,6 +329,27 @@ def test_a_pull_of_compressed_messages_keeps_few_of_them_in_memory(http, stack, 
         # As JSON, each of these bodies takes 24 MiB, and all of them 576 MiB.
         assert len(answer.content) > 24 * 6 * (4 << 20)
         assert gateway.peak_mib() - before_mib < 200
+
+
+def test_large_pulls_that_nobody_reads_are_limited(http, stack):
+    topic = new_topic(http)
+    asyncio.run(send_zeros(stack, topic, 4))
+    host, port = stack.facts["http"].removeprefix("http://").split(":")
+    body = json.dumps({"topic": topic, "max": 4, "wait": "10s"})
+    with contextlib.ExitStack() as stalled:
+        # Each counts as 8 MiB, and a key may leave 32 MiB unread.
+        for number in range(5):
+            head = f"POST /v1/groups/SLOW-{number}/messages:pull HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+            head += f"Authorization: Bearer {stack.facts['api_key']}\r\nContent-Type: application/json\r\n\r\n"
+            connection = stalled.enter_context(socket.create_connection((host, int(port))))
+            connection.sendall((head + body).encode())
+            status = connection.recv(12)
+        assert status == b"HTTP/1.1 429"
+    # Their connections are closed, so there is room again.
+    deadline = time.monotonic() + WAIT_S
+    while (answer := http.post("/v1/groups/QUICK/messages:pull", json={"topic": topic, "max": 4})).status_code == 429:
+        assert time.monotonic() < deadline
+    assert len(answer.json()["messages"]) == 4
 
 
 def test_consuming_goes_on_without_postgres(http, stack, tmp_path):

@@ -78,11 +78,22 @@ class StreamedAnswer(Answer):
 
     If the source fails after the first piece, the connection is closed before the last chunk, so the caller sees that
     the answer is not whole.
+
+    Args:
+        pieces: The pieces.
+        headers: Headers that the endpoint adds.
+        held_bytes: Memory that the source takes until the caller has read everything. It counts as unread bytes.
     """
 
-    def __init__(self, pieces: AsyncGenerator[bytes, None], headers: Headers) -> None:
+    def __init__(self, pieces: AsyncGenerator[bytes, None], headers: Headers, held_bytes: int = 0) -> None:
         super().__init__(200, b"", headers)
         self._pieces = pieces
+        self._held_bytes = held_bytes
+
+    @property
+    def size(self) -> int:
+        """Return the memory that the answer takes while it is sent; the size of its body is unknown."""
+        return self._held_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the head with the first piece, then the other pieces."""

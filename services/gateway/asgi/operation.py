@@ -86,7 +86,7 @@ class Operation(Route):
             if self.method == "GET":
                 # The read may have waited for half a minute. An answer to a change is given in any case.
                 call.principal.require_unrevoked()
-            if len(answer.body) > UNSENT_BYTES_FREE or answer.remaining or call.unsent is not None:
+            if answer.size > UNSENT_BYTES_FREE or answer.remaining or call.unsent is not None:
                 call.count_answer(answer.size)
             return answer
         finally:

@@ -84,7 +84,7 @@ class AnswerWriter:
         Each message is made, encoded and sent before the next one, as fast as the caller reads.
         """
         pieces = _stream_page(fields, "messages", count, messages, binary=binary)
-        return StreamedAnswer(pieces, [MSGPACK_TYPE if binary else JSON_TYPE])
+        return StreamedAnswer(pieces, [MSGPACK_TYPE if binary else JSON_TYPE], held_bytes=ANSWER_BYTES_MAX)
 
     async def items(
         self, fields: dict[str, Any], views: Iterable[dict[str, Any]], key_id: str, *, binary: bool

@@ -1,6 +1,6 @@
 /**
  * Whether the gateway answers. Requests tell when it answered, and when one of them got no answer; `watchGateway` asks it
- * when nothing else does. What an answer says does not matter here: a refusal is an answer, too.
+ * when nothing else does. The content of an answer does not matter here: a refusal is an answer, too.
  */
 
 /** Whether the gateway answers, as far as is known. */

@@ -5,7 +5,7 @@ export function toInstant(local: string): string {
 }
 
 /**
- * Returns a time of a filter as the contract writes it; empty for any time. What is no time stays as it is: the gateway
+ * Returns a time of a filter as the contract writes it; empty for any time. A text that is no time stays as it is: the gateway
  * refuses it by name. Without it, a filter would mean more than its reader wants.
  */
 export function toFilterTime(local: string): string {

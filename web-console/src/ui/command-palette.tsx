@@ -56,7 +56,7 @@ export function CommandPalette() {
       id: `${kind} ${name}`,
       label: name,
       description: t(`${kind}:nav`),
-      // What the names are found by; the palette itself looks for the whole text.
+      // The text by which names are found; the palette itself looks for the whole text.
       keywords: [search],
       leftSection: kind === "topics" ? <IconStack2 size={ICON_PX} /> : <IconUsersGroup size={ICON_PX} />,
       onClick: () => {

@@ -13,7 +13,7 @@ const valueOf = (field: Field) => (field instanceof HTMLInputElement && field.ty
  */
 export function Dialog({ onClose, children, isDisposable = false, ...props }: ModalProps & { isDisposable?: boolean }) {
   const { t } = useTranslation();
-  // What was in each field when it got the focus for the first time.
+  // The content of each field when it got the focus for the first time.
   const fields = useRef(new Map<Field, string>());
   const [isAsking, setAsking] = useState(false);
   const remember = ({ target }: FocusEvent) => {

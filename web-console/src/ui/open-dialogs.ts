@@ -13,7 +13,7 @@ const MENU = "[role=menu]";
 /** An element, and those that it was in: the nearest of them that is still there knows a neighbour. */
 type Place = readonly Element[];
 
-/** What each open dialog does at Escape; null for one that sees to that itself. */
+/** The action of each open dialog at Escape; null for one that handles the key itself. */
 const open: ((() => void) | null)[] = [];
 let onPage: Place = [];
 
@@ -93,7 +93,7 @@ function giveBack(from: Place): void {
 function nearest(place: Place): Element | null {
   const at = place.findIndex((each) => each.isConnected);
   const found = place[at];
-  // What dialogs leave behind at the end of the body is no place.
+  // Elements that dialogs leave at the end of the body are not a place for the focus.
   if (found === undefined || found.closest(`main, header, nav, ${DIALOG}`) === null) return null;
   return at === 0 ? found : found.querySelector(FOCUSABLE);
 }

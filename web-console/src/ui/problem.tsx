@@ -16,7 +16,7 @@ export function Problem({ error, onRetry }: { error: unknown; onRetry?: () => vo
   const found = asApiError(error);
   const problem = found.problem;
   const isRefused = found.status === 403;
-  // The log-in over the page says the rest. What failed without a session has done nothing.
+  // The log-in over the page says the rest. A request without a session has changed nothing.
   const isLoggedOut = found.kind === "unauthenticated";
   const title = found.isUnreachable
     ? t("error.unreachable")

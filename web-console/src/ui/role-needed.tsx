@@ -6,7 +6,7 @@ import { useCaller } from "./session";
 
 const ICON_PX = 18;
 
-/** What somebody reached by its address and may not read, with the role that may. */
+/** Says which role may read a page that somebody without it has opened by its address. */
 export function RoleNeeded({ role }: { role: Role }) {
   const { t } = useTranslation();
   const own = useCaller()?.role ?? null;
