@@ -204,6 +204,18 @@ def not_implemented(field: str, what: str, *, outcome: str | None = None) -> Pro
     return ProblemError(NOT_IMPLEMENTED, f"{field}: {what}", field=field, outcome=outcome)
 
 
+_TOO_LATE: Final = re.compile(r"bigger than the max delay (\d+)ms;.*; the delay is (\d+)ms")
+
+
+def describe_too_late(remark: str) -> str | None:
+    """Return a text about the time that a broker has refused, or None if the remark is about something else.
+
+    The remark is RocketMQ's text for its own clients.
+    """
+    found = _TOO_LATE.search(remark)
+    return None if found is None else f"is {found[2]} ms ahead, at most {found[1]} ms are allowed"
+
+
 BROKER_PROBLEMS: dict[ResponseCode, ProblemType] = {
     ResponseCode.SYSTEM_BUSY: BROKER_BUSY,
     ResponseCode.REQUEST_CODE_NOT_SUPPORTED: NOT_IMPLEMENTED,

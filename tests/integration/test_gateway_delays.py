@@ -262,6 +262,15 @@ def test_of_two_new_times_for_one_handle_at_once_one_counts(http, stack):
     assert bodies(http).count("twice") == 1
 
 
+def test_a_new_time_beyond_40_days_is_refused_by_name(http):
+    sent = http.post(f"{TOPIC}/messages", json={"body": "far", "delay": "1h"}).json()
+    at = (datetime.now(UTC) + timedelta(days=41)).isoformat().replace("+00:00", "Z")
+    answer = http.post(f"{TOPIC}/scheduled/{sent['handle']}:reschedule", json={"deliver_at": at})
+    assert (answer.status_code, answer.json()["field"]) == (400, "/deliver_at"), answer.text
+    assert "at most 3456000000 ms are allowed" in answer.json()["detail"]
+    assert http.post(f"{TOPIC}/scheduled/{sent['handle']}:recall").json() == {"outcome": "recalled"}
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status"),
     [

@@ -30,7 +30,15 @@ from gantry.remoting.headers.timer import (
     WaitingMessagesHeader,
 )
 from gantry.runtime.clock import Clock
-from services.gateway.errors import CONFLICT, CORRUPT_RECORD, OUTCOME_UNKNOWN, UNKNOWN_MESSAGE, ProblemError
+from services.gateway.errors import (
+    CONFLICT,
+    CORRUPT_RECORD,
+    INVALID_FIELD,
+    OUTCOME_UNKNOWN,
+    UNKNOWN_MESSAGE,
+    ProblemError,
+    describe_too_late,
+)
 from services.gateway.schemas.cursors import decode_cursor, encode_cursor
 from services.gateway.usecases.cluster.brokers import Brokers
 from services.gateway.usecases.page import Page
@@ -181,6 +189,9 @@ class ScheduledMessages:
         try:
             response, outcome = await self._ask(named, RequestCode.GANTRY_RESCHEDULE_MESSAGE, header, doubt)
         except BrokerError as error:
+            if (too_late := describe_too_late(error.remark or "")) is not None:
+                field = "/deliver_at" if delay_ms is None else "/delay"
+                raise ProblemError(INVALID_FIELD, f"{field}: {too_late}", field=field) from None
             if error.code != ResponseCode.TOPIC_EXIST_ALREADY:
                 raise
             detail = "deliver_at: the message is already due at this time, or was recalled from it; take another second"

@@ -1,6 +1,5 @@
 """The messages of one batch: which messages one request carries, and the result of each message."""
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -13,7 +12,7 @@ from gantry.model.errors import InvalidValueError
 from gantry.model.message import MessageQueue
 from gantry.model.propertyname import PropertyName
 from gantry.remoting.codes import RequestCode, ResponseCode
-from services.gateway.errors import BROKER_UNAVAILABLE, NOT_STORED, STORED, ProblemError
+from services.gateway.errors import BROKER_UNAVAILABLE, NOT_STORED, STORED, ProblemError, describe_too_late
 from services.gateway.schemas.outgoing import Item
 from services.gateway.turns import Turn
 from services.gateway.usecases.sending.preparing import PreparedMessage, prepare
@@ -28,7 +27,6 @@ FREE_MESSAGES_MAX: Final = 250
 A broker stores a request in one step; this many messages take it 2 or 3 ms.
 """
 
-_TOO_LATE = re.compile(r"bigger than the max delay (\d+)ms;.*; the delay is (\d+)ms")
 _FAULTS_OF_ONE: Final = frozenset({ResponseCode.MESSAGE_ILLEGAL, ResponseCode.GANTRY_KEY_IN_USE})
 
 
@@ -150,17 +148,17 @@ def held_back(queue: MessageQueue) -> ProblemError:
 
 
 def name_time(problem: ProblemError, prepared: PreparedMessage, at: str) -> None:
-    """Name the field of a time that a broker has refused. Its remark is RocketMQ's text for its own clients.
+    """Name the field of a time that a broker has refused.
 
     Args:
         problem: The problem of the send.
         prepared: Its message.
         at: JSON pointer to the message.
     """
-    found = _TOO_LATE.search(problem.detail) if prepared.is_delayed else None
-    if found is not None:
+    too_late = describe_too_late(problem.detail) if prepared.is_delayed else None
+    if too_late is not None:
         is_time = prepared.properties.startswith(PropertyName.TIMER_DELIVER_MS) or (
             f"\x02{PropertyName.TIMER_DELIVER_MS}\x01" in prepared.properties
         )
         problem.field = f"{at}/{'deliver_at' if is_time else 'delay'}"
-        problem.detail = f"{problem.field}: is {found[2]} ms ahead, at most {found[1]} ms are allowed"
+        problem.detail = f"{problem.field}: {too_late}"
