@@ -233,6 +233,11 @@ def has_record_crc(properties: bytes) -> bool:
     return len(tail) == CRC_PROPERTY_BYTES and tail[-1] == 0x02 and tail.startswith(CRC_PROPERTY_PREFIX)
 
 
+def properties_without_crc(properties: bytes) -> bytes:
+    """Return the properties of a record without the whole-record checksum."""
+    return properties[:-CRC_PROPERTY_BYTES] if has_record_crc(properties) else properties
+
+
 def parse_head(data: RecordData, at: int = 0, *, limit: int | None = None) -> RecordHead:
     """Parse the record that starts at position `at` of `data`. The checksums are not checked.
 
@@ -331,9 +336,6 @@ def decode_head(data: RecordData, at: int, head: RecordHead, crc: CrcState) -> S
         topic = head.topic.decode()
     except UnicodeDecodeError:
         raise CorruptRecordError(f"topic {head.topic!r} is no UTF-8", at) from None
-    properties = head.properties
-    if has_record_crc(properties):
-        properties = properties[:-CRC_PROPERTY_BYTES]
     parts = (
         topic,
         head.queue_id,
@@ -350,7 +352,7 @@ def decode_head(data: RecordData, at: int, head: RecordHead, crc: CrcState) -> S
         head.reconsume_times,
         head.prepared_transaction_offset,
         bytes(data[head.body_start : head.body_end]),
-        decode_properties(properties),
+        decode_properties(properties_without_crc(head.properties)),
         head.version,
         crc,
     )

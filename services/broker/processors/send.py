@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, Final
 
 from gantry.model.address import pack_host
-from gantry.model.names import TRANS_HALF_TOPIC
 from gantry.model.propertyname import PropertyName
 from gantry.model.sysflag import TRANSACTION_MASK
 from gantry.remoting.aio.channel import Channel, Handler, Reply
@@ -22,7 +21,7 @@ from gantry.remoting.headers.transaction import EndTransactionHeader
 from gantry.remoting.replies import SendReplies
 from services.broker.assembly import Broker
 from services.broker.duplicates.keyed import counts, delivery_second
-from services.broker.duplicates.keytable import HALF_SECOND, Place
+from services.broker.duplicates.keytable import Place
 from services.broker.durabilitywaiters import DurabilityWaiters
 from services.broker.identity import BrokerIdentity
 from services.broker.newmessage import NewMessage, SendHook, TopicNeededError
@@ -61,7 +60,6 @@ TYPED_HEADERS: Final[Mapping[int, type[Header]]] = {
 """The headers that the server decodes together with the frame."""
 
 _ONE_WAY = 2
-_SECONDS: Final = {TRANS_HALF_TOPIC: HALF_SECOND}
 # Members of enums by names of this module: Python 3.11 calls a function for each access to a member by its class.
 _OK = PutStatus.OK
 _Make = Callable[[], Awaitable[None]]
@@ -183,16 +181,24 @@ class SendProcessor:
             raise bad_body(body, self._live_settings.current.max_message_size)
         completed = self._properties.complete(header.properties)
         stored, waits_for_flush, special, quick = completed
+        topic, stored_queue_id, more, note, flow = header.topic, queue_id, b"", None, target.flow
         if target.is_unusual or special is not None or quick is not None:
-            return self._append_unusual(channel, request, header, target, queue_id=queue_id, completed=completed)
+            place = None
+            if quick is not None and not target.is_unusual:
+                place = quick[0](topic, queue_id, quick[1], header.properties or "", stored[3])
+            if place is None:
+                return self._append_unusual(channel, request, header, target, queue_id=queue_id, completed=completed)
+            topic, stored_queue_id, more, note = place
+            sys_flag, flow = sys_flag & ~TRANSACTION_MASK, self._gate.flow(topic)
         properties, tag, keys, unique_key = stored
+        born_host = channel.attributes[BORN_HOST]
         status, at, queue_offset, _, end, reason = self._store.put(
-            header.topic,
-            queue_id,
+            topic,
+            stored_queue_id,
             body,
-            properties,
+            properties + more,
             born_at_ms=header.born_timestamp,
-            born_host=channel.attributes[BORN_HOST],
+            born_host=born_host,
             tag=tag,
             keys=keys,
             unique_key=unique_key,
@@ -202,7 +208,9 @@ class SendProcessor:
         )
         if status is not _OK:
             raise self._put_failed(status, reason, header.topic)
-        flow = target.flow
+        if note is not None:
+            stored, sys_flag = (properties + more, tag, keys, unique_key), sys_flag | target.sys_flag
+            note(header, queue_id, body, stored, born_host, sys_flag, at, queue_offset)
         flow.messages += 1
         flow.calls += 1
         flow.size_bytes += end - at
@@ -228,45 +236,37 @@ class SendProcessor:
 
         `_append` has checked it.
         """
-        sys_flag, body = header.sys_flag, request.body_bytes
-        is_retried, window, note, second = target.is_retry and header.reconsume_times, target.window, None, 0
-        topic, stored_queue_id, flow, digest, known = header.topic, queue_id, target.flow, None, None
-        stored, waits_for_flush, special, quick = completed
+        sys_flag, body = header.sys_flag | target.sys_flag, request.body_bytes
+        is_retried, window, digest, known = target.is_retry and header.reconsume_times, target.window, None, None
+        if completed[3] is not None:
+            completed = self._properties.complete_decoded(header.properties or "")
+        stored, waits_for_flush, special, _ = completed
         if window is not None and (special is None or counts(special)):
             digest = window.digest(stored[3])
             if (known := window.find(digest)) is not None and not replaces(special, known):
                 return self._replays.single(channel, request, header, window, known, stored[3], waits_for_flush)
-        if quick is not None:
-            place = None if is_retried else quick[0](topic, queue_id, quick[1], header.properties or "", stored[3])
-            if place is None:
-                stored, waits_for_flush, special, _ = self._properties.complete_decoded(header.properties or "")
-            else:
-                topic, stored_queue_id, more, note = place
-                stored, sys_flag = (stored[0] + more, *stored[1:]), sys_flag & ~TRANSACTION_MASK
-                flow, second = self._gate.flow(topic), _SECONDS.get(topic, 0)
         if special is not None or is_retried:
             message = NewMessage(
-                topic,
+                header.topic,
                 queue_id,
                 body,
                 special if special is not None else self._properties.decode(header.properties),
                 born_at_ms=header.born_timestamp,
                 born_host=channel.attributes[BORN_HOST],
                 flag=header.flag,
-                sys_flag=sys_flag | target.sys_flag,
+                sys_flag=sys_flag,
                 reconsume_times=header.reconsume_times or 0,
                 max_reconsume_times=header.max_reconsume_times,
             )
             return self._append_special(channel, request, target, message, (digest, known))
-        (properties, tag, keys, unique_key), sys_flag = stored, sys_flag | target.sys_flag
-        born_host = channel.attributes[BORN_HOST]
+        properties, tag, keys, unique_key = stored
         status, at, queue_offset, stored_at_ms, end, reason = self._store.put(
-            topic,
-            stored_queue_id,
+            header.topic,
+            queue_id,
             body,
             properties,
             born_at_ms=header.born_timestamp,
-            born_host=born_host,
+            born_host=channel.attributes[BORN_HOST],
             tag=tag,
             keys=keys,
             unique_key=unique_key,
@@ -276,12 +276,10 @@ class SendProcessor:
         )
         if status is not _OK:
             raise self._put_failed(status, reason, header.topic)
-        if note is not None:
-            note(header, queue_id, body, stored, born_host, sys_flag, at, queue_offset)
         if window is not None and digest is not None:
-            window.table.add(digest, at, queue_id, queue_offset, stored_at_ms, second)
+            window.table.add(digest, at, queue_id, queue_offset, stored_at_ms, 0)
         reply = (channel, request, f"{self._id_prefix}{at:016X}", queue_id, queue_offset, unique_key, None)
-        self._hold(reply, flow, at, end, waits_for_flush=waits_for_flush)
+        self._hold(reply, target.flow, at, end, waits_for_flush=waits_for_flush)
         return None
 
     def _append_special(

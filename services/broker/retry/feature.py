@@ -1,7 +1,7 @@
 """Builds the feature "retry": request 36, the hook for messages that clients send to retry topics, and the topics."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 
 from gantry.model import names
 from gantry.model.delaylevel import level_of_delay
@@ -39,7 +39,7 @@ class RetryFeature:
             clock=broker.clock,
             rng=broker.rng,
             delay=self.delay,
-            hooks=self._other_hooks,
+            hooks=lambda: self._other_hooks,
             identity=broker.identity,
         )
         broker.send_hooks.append(self.judge)
@@ -96,7 +96,9 @@ class RetryFeature:
             return
         message.properties[PropertyName.DELAY] = str(min(number, len(delays_ms)))
 
+    @cached_property
     def _other_hooks(self) -> Sequence[SendHook]:
+        # All features have added their hooks before the first request comes.
         return [hook for hook in self._broker.send_hooks if hook != self.judge]
 
 

@@ -17,9 +17,10 @@ from typing import Final
 from gantry.model import names
 from gantry.model.errors import InvalidNameError
 from gantry.model.group import SubscriptionGroup
-from gantry.model.message import CrcState, StoredMessage
+from gantry.model.message import decode_properties
+from gantry.model.messageid import encode_packed_stored_id
 from gantry.model.propertyname import PropertyName
-from gantry.model.record import decode_head, pack_host
+from gantry.model.record import RecordHead, properties_without_crc
 from gantry.model.retrypolicy import DELAY_MS_MAX
 from gantry.model.topic import Perm
 from gantry.remoting.aio.channel import Channel, Handler
@@ -212,12 +213,11 @@ class SendBackProcessor:
         if record is None:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
         data, head = record
-        origin = decode_head(data, 0, head, CrcState.UNCHECKED)
         given = header.max_reconsume_times if request.version >= LIMIT_VERSION_MIN else None
-        is_dead = origin.reconsume_times >= failures_max(group, given) or header.delay_level < 0
+        is_dead = head.reconsume_times >= failures_max(group, given) or header.delay_level < 0
         if is_dead and self._topics.find(names.dlq_topic(group.group_name)) is None:
             raise TopicNeededError(partial(self._topics.ensure, dlq_topic_of(group.group_name)))
-        message = _new_message(origin, header.gantry_failures or 1)
+        message = _new_message(data, head, header.gantry_failures or 1)
         if is_dead:
             message.topic = names.dlq_topic(group.group_name)
             message.properties[PropertyName.DELAY] = "0"
@@ -258,22 +258,24 @@ class SendBackProcessor:
         self._waiters.wait(result.next_offset, _reply, channel, request)
 
 
-def _new_message(origin: StoredMessage, failures: int) -> NewMessage:
+def _new_message(data: bytes, head: RecordHead, failures: int) -> NewMessage:
     """Return the message as it is delivered the next time; its topic is not set yet."""
-    properties = dict(origin.properties)
-    properties.setdefault(PropertyName.RETRY_TOPIC, origin.topic)
-    properties.setdefault(PropertyName.ORIGIN_MESSAGE_ID, origin.stored_id)
+    properties = decode_properties(properties_without_crc(head.properties))
+    if PropertyName.RETRY_TOPIC not in properties:
+        properties[PropertyName.RETRY_TOPIC] = head.topic.decode()
+    if PropertyName.ORIGIN_MESSAGE_ID not in properties:
+        properties[PropertyName.ORIGIN_MESSAGE_ID] = encode_packed_stored_id(head.store_host, head.physical_offset)
     properties[PropertyName.WAIT] = "false"
     return NewMessage(
         "",
         0,
-        origin.body,
+        data[head.body_start : head.body_end],
         properties,
-        born_at_ms=origin.born_at_ms,
-        born_host=pack_host(origin.born_host),
-        flag=origin.flag,
-        sys_flag=origin.sys_flag,
-        reconsume_times=min(origin.reconsume_times + failures, INT32_MAX),
+        born_at_ms=head.born_at_ms,
+        born_host=head.born_host,
+        flag=head.flag,
+        sys_flag=head.sys_flag,
+        reconsume_times=min(head.reconsume_times + failures, INT32_MAX),
     )
 
 

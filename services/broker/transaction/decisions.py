@@ -207,7 +207,7 @@ class Decisions:
                 _PUT_CODES[result.status], f"the message was not stored: {result.reason or result.status.value}"
             )
         self._halves.deciding.update(offsets)
-        self._waiters.wait(result.next_offset, self._committed, half.key, offsets, channel, request)
+        self._waiters.wait_with(result.next_offset, self._committed, (half.key, offsets, channel, request))
 
     def _target(self, half: FoundHalf) -> tuple[str, int]:
         """Return topic and queue of the message that a commit stores. Raises RefusalError."""
@@ -251,13 +251,9 @@ class Decisions:
         )
 
     def _committed(
-        self,
-        outcome: Outcome,
-        key: TransactionKey,
-        offsets: tuple[int, ...],
-        channel: Channel,
-        request: RemotingCommand,
+        self, outcome: Outcome, commit: tuple[TransactionKey, tuple[int, ...], Channel, RemotingCommand]
     ) -> None:
+        key, offsets, channel, request = commit
         self._halves.deciding.difference_update(offsets)
         if outcome is _DURABLE or outcome is _REPLICATION_TIMEOUT:
             self.counts.committed += 1

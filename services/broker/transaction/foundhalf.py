@@ -8,11 +8,11 @@ time: if it has no entry, the half message is read from the log.
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
-from gantry.model.address import pack_host, unpack_host
+from gantry.model.address import pack_host
 from gantry.model.message import CrcState, StoredMessage
 from gantry.model.names import TRANS_HALF_TOPIC
 from gantry.model.propertyname import PropertyName
-from gantry.model.record import CRC_MASK, CRC_PROPERTY_BYTES, RecordHead, crc32, decode_head
+from gantry.model.record import CRC_MASK, RecordHead, crc32, decode_head, properties_without_crc
 from gantry.remoting.headers.send import SendMessageHeader
 from services.broker.transaction.messages import TransactionKey, real_queue, transaction_key
 
@@ -80,7 +80,7 @@ def decode_half(record: bytes, head: RecordHead) -> FoundHalf | None:
         properties.get(PropertyName.PGROUP),
         properties.get(_CHECK_IMMUNITY_TIME),
         half.body,
-        head.properties[:-CRC_PROPERTY_BYTES] if head.has_record_crc else head.properties,
+        properties_without_crc(head.properties),
         properties.get(PropertyName.TAGS, ""),
         properties.get(PropertyName.KEYS, ""),
         pack_host(half.born_host),
@@ -127,7 +127,7 @@ class RecentHalves:
         end = searched.find("\x02", start)
         properties, tag, keys, unique_key = stored
         parts = (
-            (unique_key, header.born_timestamp, unpack_host(born_host), crc32(body) & CRC_MASK),
+            (unique_key, header.born_timestamp, born_host, crc32(body) & CRC_MASK),
             (header.topic, queue_id),
             queue_offset,
             physical_offset,

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from gantry.model import sysflag
-from gantry.model.address import Address, pack_host
+from gantry.model.address import pack_host
 from gantry.model.message import StoredMessage, encode_properties
 from gantry.model.names import TOPIC_LENGTH_MAX, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from gantry.model.propertyname import PropertyName
@@ -29,8 +29,9 @@ _CHARS_MAX = 4096
 _GROUP = f"\x02{PropertyName.PGROUP}\x01"
 _INT32_MAX = 2**31 - 1
 
-TransactionKey = tuple[str, int, Address, int]
-"""Identifies a transaction: all copies of its half message have the same unique key, born time, born host and body.
+TransactionKey = tuple[str, int, bytes, int]
+"""Identifies a transaction: all copies of its half message have the same unique key, born time, packed born
+host and body.
 
 The unique key alone is not enough. It comes from the client, and two messages with the same one would be mixed up.
 """
@@ -38,7 +39,7 @@ The unique key alone is not enough. It comes from the client, and two messages w
 
 def transaction_key(half: StoredMessage) -> TransactionKey:
     """Return the key that all copies of a half message share."""
-    return half.properties.get(PropertyName.UNIQ_KEY, ""), half.born_at_ms, half.born_host, half.body_crc
+    return half.properties.get(PropertyName.UNIQ_KEY, ""), half.born_at_ms, pack_host(half.born_host), half.body_crc
 
 
 def make_half(message: NewMessage) -> None:

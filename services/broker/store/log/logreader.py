@@ -84,8 +84,9 @@ class LogReader:
             size, _ = peek(window[0], physical_offset - window[1])
         if not 0 < size <= min(left, RECORD_READ_MAX):
             return None
-        window = self.window(physical_offset, size)
-        assert window is not None
+        if physical_offset + size > window[3]:
+            window = self.window(physical_offset, size)
+            assert window is not None
         memory, origin, _, _ = window
         data = bytes(memory[physical_offset - origin : physical_offset - origin + size])
         examined = examine(data, 0, end=size, base=physical_offset, manifest=self._log.manifest)  # type: ignore[arg-type]
