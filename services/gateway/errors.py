@@ -204,9 +204,6 @@ def not_implemented(field: str, what: str, *, outcome: str | None = None) -> Pro
     return ProblemError(NOT_IMPLEMENTED, f"{field}: {what}", field=field, outcome=outcome)
 
 
-_TOO_LATE: Final = re.compile(r"bigger than the max delay (\d+)ms;.*; the delay is (\d+)ms")
-
-
 def describe_too_late(remark: str) -> str | None:
     """Return a text about the time that a broker has refused, or None if the remark is about something else.
 
@@ -346,4 +343,5 @@ def _of_send(error: client.SendError) -> ProblemError:
 
 
 _MISSING_TOPIC = re.compile(r"\btopic *\[?([%|a-z0-9_-]{1,255})\]? not exist", re.IGNORECASE)
+_TOO_LATE: Final = re.compile(r"bigger than the max delay (\d+)ms;.*; the delay is (\d+)ms")
 _BROKER_PROBLEMS_BY_NUMBER: dict[int, ProblemType] = {int(code): kind for code, kind in BROKER_PROBLEMS.items()}

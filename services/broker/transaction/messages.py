@@ -30,8 +30,8 @@ _GROUP = f"\x02{PropertyName.PGROUP}\x01"
 _INT32_MAX = 2**31 - 1
 
 TransactionKey = tuple[str, int, bytes, int]
-"""Identifies a transaction: all copies of its half message have the same unique key, born time, packed born
-host and body.
+"""Identifies a transaction: all copies of its half message have the same unique key, born time, born host (packed) and
+body.
 
 The unique key alone is not enough. It comes from the client, and two messages with the same one would be mixed up.
 """
