@@ -76,8 +76,7 @@ def show_all(console: ConsolePage, *, width: int = 1_280) -> None:
 def open_message(console: ConsolePage, key: str) -> None:
     """Open the message of a row that shows this key."""
     row = f"[...document.querySelectorAll('[role=row]')].find(row => row.innerText.includes({json.dumps(key)}))"
-    console.wait_until(f"{row} !== undefined", what=f"a row with {key[:40]!r}")
-    console.evaluate(f"{row}.querySelector('button').click()")
+    console.click_on(f"{row}?.querySelector('button')")
     console.wait_until("document.querySelector('[role=dialog] pre.viewer') !== null")
 
 

@@ -73,5 +73,5 @@ def test_letters_are_previewed_and_sent_again(console: ConsolePage, stack: Stack
 def test_a_letter_speaks_chinese(console: ConsolePage) -> None:
     console.enter(f"/dead-letters?group={GROUP}", language="zh")
     console.wait_for_text("order-1")
-    console.evaluate("document.querySelector('.data-body .cell-button').click()")
+    console.click_on("document.querySelector('.data-body .cell-button')")
     console.wait_for_text("失败消息的存储 ID")

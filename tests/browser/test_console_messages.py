@@ -39,7 +39,7 @@ def send(client: httpx.Client, **message: object) -> None:
 def test_a_message_is_found_by_key_read_and_sent_again(console: ConsolePage) -> None:
     console.enter(f"/messages?by=key&topic={TOPIC}&value=order-0")
     console.wait_for_text("1 message")
-    console.evaluate("document.querySelector('[role=table] [role=cell] button').click()")
+    console.click_on("document.querySelector('[role=table] [role=cell] button')")
     console.wait_for_text('"order": 9223372036854775807')
     console.wait_for_text("Life of the message")
     console.wait_for_text(GROUP)
@@ -65,7 +65,7 @@ def test_messages_of_a_time_are_filtered_by_tag_and_sql(console: ConsolePage) ->
 def test_what_a_group_has_not_consumed_is_shown_as_text(console: ConsolePage) -> None:
     console.enter(f"/messages?by=group&topic={TOPIC}&value={GROUP}&tags=us")
     console.wait_for_text("order-1")
-    console.evaluate("document.querySelector('[role=table] [role=cell] button').click()")
+    console.click_on("document.querySelector('[role=table] [role=cell] button')")
     console.wait_for_text("\\u{202e}")
     assert console.evaluate("window.__bad === undefined")
 

@@ -33,14 +33,12 @@ def address(console: ConsolePage) -> str:
 def press_button(console: ConsolePage, name: str) -> None:
     """Press a button of the page as the keyboard does: with the focus on it."""
     find = f"[...document.querySelectorAll('button')].find(each => each.innerText.trim() === '{name}')"
-    console.wait_until(f"{find} !== undefined", what=f"the button {name}")
-    console.evaluate(f"{find}.focus()")
+    console.focus_on(find)
     console.press("Enter")
 
 
 def open_message(console: ConsolePage) -> None:
-    console.wait_until("document.querySelector('[role=row][data-index]') !== null", what="a message")
-    console.evaluate("document.querySelector('[role=row][data-index]').focus()")
+    console.focus_on("document.querySelector('[role=row][data-index]')")
     console.press("Enter")
     console.wait_until(IN_DIALOG, what="the focus in the panel")
 
@@ -84,7 +82,7 @@ def test_the_focus_returns_from_dialogs_and_the_palette(console: ConsolePage) ->
 
 def test_the_focus_returns_from_a_dialog_of_the_account_menu(console: ConsolePage) -> None:
     console.enter("/")
-    console.evaluate("document.querySelector('button[aria-label=Account]').focus()")
+    console.focus_on("document.querySelector('button[aria-label=Account]')")
     console.press("Enter")
     console.click("menuitem", "Change password")
     console.wait_until(IN_DIALOG, what="the focus in the dialog")

@@ -107,8 +107,7 @@ def open_message(console: ConsolePage, stack: Stack, name: str) -> str:
     with stack.http() as client:
         handle = waiting(client)[name]
     console.enter(PAGE)
-    console.wait_until(f"{row_of(name)} !== undefined")
-    console.evaluate(f"{row_of(name)}.querySelector('button').click()")
+    console.click_on(f"{row_of(name)}?.querySelector('button')")
     console.wait_for_text("Broker and queue")
     return handle
 

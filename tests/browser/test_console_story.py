@@ -84,8 +84,7 @@ class Story:
     def open_row(self, name: str) -> None:
         """Open the row that shows a name."""
         row = f"{ROWS}.find(row => row.innerText.includes({name!r}))"
-        self.console.wait_until(f"{row} !== undefined", what=f"a row with {name}")
-        self.console.evaluate(f"{row}.querySelector('a, button').click()")
+        self.console.click_on(f"{row}?.querySelector('a, button')")
 
     def close(self) -> None:
         """Close the dialog or drawer on top."""

@@ -98,7 +98,7 @@ def test_5000_topics_are_searched_at_once(console: ConsolePage) -> None:
     console.click("link", "Overview")
     console.wait_for_text("Brokers")
     console.click("link", "Topics")
-    console.evaluate("document.querySelector('[role=switch]').click()")
+    console.click_on("document.querySelector('[role=switch]')")
     console.wait_for_text("5,000 topics")
     rows = "document.querySelectorAll('[role=row]').length"
     assert console.evaluate(rows) < 80
@@ -107,7 +107,7 @@ def test_5000_topics_are_searched_at_once(console: ConsolePage) -> None:
     assert console.evaluate(rows) < 80
     # The field is found by its label, which it has as a name.
     search = "document.querySelector('input[aria-label=\"Search topics\"]')"
-    console.evaluate(f"{search}.focus()")
+    console.focus_on(search)
     console.insert("many-4999")
     console.wait_for_text("1 of 5,000 topics")
     console.wait_until("location.search.includes('q=many-4999')")

@@ -78,8 +78,7 @@ class ConsolePage:
             f"each.innerText.replace('*', '').trim() === {json.dumps(label)}).at(-1)?.control ?? null"
         )
         field = by_label if selector is None else f"document.querySelector({json.dumps(selector)})"
-        self.wait_until(f"({field}) !== null")
-        self.evaluate(f"({field}).focus(); ({field}).select?.()")
+        self._do_when_there(field, "field => { field.focus(); field.select?.(); }", what=f"field {label!r}")
         self.insert(text)
         self.wait_until(f"({field}).value === {json.dumps(text)}")
 
@@ -90,8 +89,20 @@ class ConsolePage:
     def click(self, role: str, name: str) -> None:
         """Click on a visible element with this role and name."""
         find = _FIND % (json.dumps(_SELECTORS[role]), json.dumps(name))
-        self.wait_until(f"{find} !== null && !{find}.disabled", what=f"{role} {name!r}")
-        self.evaluate(f"{find}.click()")
+        self._do_when_there(find, "element => element.click()", what=f"{role} {name!r}")
+
+    def click_on(self, element: str) -> None:
+        """Click on the element that a JavaScript expression finds."""
+        self._do_when_there(element, "element => element.click()", what=element)
+
+    def focus_on(self, element: str) -> None:
+        """Give the focus to the element that a JavaScript expression finds."""
+        self._do_when_there(element, "element => element.focus()", what=element)
+
+    def _do_when_there(self, element: str, action: str, *, what: str) -> None:
+        # One expression finds the element and acts on it: between two, the page could draw itself again.
+        find_and_act = f"(found => found && !found.disabled && (({action})(found), true))({element})"
+        self.wait_until(find_and_act, what=what)
 
     def press(self, key: str, *, control: bool = False) -> None:
         """Press a key on whatever has the focus."""
