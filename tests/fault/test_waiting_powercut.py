@@ -10,27 +10,23 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from gantry.runtime.osfilesystem import OsFileSystem
 from gantry.runtime.rng import Rng
 from services.broker.store.settings import FlushDiskType
-from tests.fault.brokers import NEVER_FULL, SMALL_FILES, broker
+from tests.fault.brokers import NEVER_FULL, SMALL_FILES
+from tests.fault.cutter import Cut, Cutter
 from tests.fault.waitinghistory import WaitingHistory, assert_kept
 from tests.fault.waitingload import LEVELS, ProcessLink, WaitingLoad
 from tests.fault.waitingunit import go_on, virtually
 from tests.support.brokerprocess import NamesrvProcess
 from tests.support.brokerunit import BrokerUnit
 from tests.support.powercut import CuttableDisk, cuttable_disk
-from tests.support.transactionpeer import now_ms
 
 COPIES = int(os.environ.get("GANTRY_POWERCUT_COPIES") or 4)
-CUTS_PER_LIFE_MAX = 6
-LIVES_PER_STORE_MAX = 3
-CUT_AFTER_MS_MIN = 400
-CUT_AFTER_MS_MAX = 2_500
 DOWN_MS_MAX = 5_000
 MARK_MS = 500
 SETTINGS: dict[str, Any] = {
@@ -57,57 +53,15 @@ NEVER_FLUSH = {
 pytestmark = pytest.mark.powercut
 
 
-class Cut(NamedTuple):
-    """A copy, and the promises that it must keep."""
+def cutter_of(disk: CuttableDisk, folder: Path, namesrv: str, rng: Rng, **settings: object) -> Cutter[WaitingHistory]:
+    """Return a cutter whose load is of messages that wait."""
 
-    image: Path
-    store: str
-    history: WaitingHistory
-    kills_ms: list[int]
+    def make_load(address: str, history: WaitingHistory, life: int) -> WaitingLoad:
+        return WaitingLoad(partial(ProcessLink, address), history, rng, life=life)
 
-
-class Cutter:
-    """Copies of the disk, taken while brokers run on it."""
-
-    def __init__(self, disk: CuttableDisk, folder: Path, namesrv: str, rng: Rng, **settings: object) -> None:
-        self.disk = disk
-        self.taken = 0
-        self._folder = folder
-        self._namesrv = namesrv
-        self._rng = rng
-        self._settings = {**SETTINGS, **settings}
-        self._stores = 0
-
-    async def life_of_a_store(self, copies: int) -> list[Cut]:
-        """Run brokers on a new store, and take copies."""
-        self._stores += 1
-        name, history, kills_ms, cuts = f"store-{self._stores}", WaitingHistory(), list[int](), list[Cut]()
-        store = self.disk.path / "data" / name
-        for life in range(LIVES_PER_STORE_MAX):
-            left = copies - len(cuts)
-            count = left if life == LIVES_PER_STORE_MAX - 1 else min(left, 1 + self._rng.below(CUTS_PER_LIFE_MAX))
-            process = broker(self._folder / f"{name}-{life}", self._namesrv, store=store, **self._settings)
-            try:
-                await asyncio.to_thread(process.start)
-                load = WaitingLoad(partial(ProcessLink, process.address), history, self._rng, life=life)
-                await load.start()
-                for _ in range(count):
-                    await asyncio.sleep((CUT_AFTER_MS_MIN + self._rng.below(CUT_AFTER_MS_MAX)) / 1000)
-                    cuts.append(self._cut(name, history, kills_ms))
-                process.kill()
-                kills_ms.append(now_ms())
-                await load.stop()
-            finally:
-                process.kill()
-            if len(cuts) == copies:
-                break
-        return cuts
-
-    def _cut(self, store: str, history: WaitingHistory, kills_ms: list[int]) -> Cut:
-        # The loop waits for the copy, so that no promise is made meanwhile.
-        self.taken += 1
-        image = self.disk.cut(self.taken)
-        return Cut(image, store, history.copy(), [*kills_ms, now_ms()])
+    return Cutter(
+        disk, folder, namesrv, rng, {**SETTINGS, **settings}, make_history=WaitingHistory, make_load=make_load
+    )
 
 
 @pytest.fixture
@@ -116,7 +70,7 @@ def disk(tmp_path: Path) -> Iterator[CuttableDisk]:
         yield disk
 
 
-async def check(disk: CuttableDisk, cut: Cut, rng: Rng) -> None:
+async def check(disk: CuttableDisk, cut: Cut[WaitingHistory], rng: Rng) -> None:
     """Go on with a copy until nothing waits, and compare."""
 
     async def work() -> None:
@@ -133,7 +87,7 @@ async def check(disk: CuttableDisk, cut: Cut, rng: Rng) -> None:
 async def test_what_waits_survives_a_power_cut(
     disk: CuttableDisk, tmp_path: Path, namesrv: NamesrvProcess, rng: Rng
 ) -> None:
-    began, cutter = time.monotonic(), Cutter(disk, tmp_path, namesrv.address, rng)
+    began, cutter = time.monotonic(), cutter_of(disk, tmp_path, namesrv.address, rng)
     while cutter.taken < COPIES:
         for cut in await cutter.life_of_a_store(min(COPIES - cutter.taken, 1 + rng.below(12))):
             await check(disk, cut, rng)
@@ -144,7 +98,7 @@ async def test_what_waits_survives_a_power_cut(
 async def test_without_flushing_the_same_harness_sees_the_loss(
     disk: CuttableDisk, tmp_path: Path, namesrv: NamesrvProcess, rng: Rng
 ) -> None:
-    cutter = Cutter(disk, tmp_path, namesrv.address, rng, **NEVER_FLUSH)
+    cutter = cutter_of(disk, tmp_path, namesrv.address, rng, **NEVER_FLUSH)
     cut = (await cutter.life_of_a_store(1))[0]
     with pytest.raises(AssertionError, match="and is not carried out"):
         await check(disk, cut, rng)
