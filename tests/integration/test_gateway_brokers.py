@@ -105,11 +105,15 @@ def test_a_change_of_settings_is_compared_with_the_brokers_own(http: httpx.Clien
         ({"no_such": "1"}, "/settings/no_such"),
         ({"max_message_size": "many"}, "/settings/max_message_size"),
         ({"broker_permission": 9}, "/settings/broker_permission"),
+        ({"message_delay_level": "1x 2s"}, "/settings/message_delay_level"),
     ],
 )
 def test_a_setting_that_cannot_be_changed_is_named(http: httpx.Client, settings: dict[str, Any], field: str) -> None:
     answer = http.put("/v1/brokers/broker-a/settings", json={"settings": settings})
     assert (answer.status_code, answer.json()["field"]) == (400, field), answer.text
+    (value,) = settings.values()
+    shown = answer.json()["detail"].count(str(value))
+    assert shown == (0 if field == "/settings/no_such" else 1), answer.text
 
 
 def test_an_unknown_broker_is_named(http: httpx.Client) -> None:

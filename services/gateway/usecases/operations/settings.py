@@ -15,6 +15,7 @@ from typing import Final
 from gantry.client.answers import read_body
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import BrokerError
+from gantry.model.errors import NO_VALUE
 from gantry.model.topic import Perm
 from gantry.remoting.bodies import decode_properties_text, encode_properties_text
 from gantry.remoting.bodies.brokersettings import BrokerSettingsBody, SettingsChange, SettingsChanged
@@ -101,14 +102,14 @@ class BrokerSettings:
         known = {setting.name: setting for setting in await self.read(broker)}
         for name in wanted:
             if name not in known:
-                raise invalid(f"/settings/{name}", wanted[name], "is not the value of a setting that the broker has")
+                raise invalid(f"/settings/{name}", NO_VALUE, "the broker has no such setting")
             if known[name].is_live is None:
                 raise not_implemented("broker", f"{broker} is not a Gantry broker; mqadmin changes its settings")
             if not known[name].is_live:
                 raise invalid(f"/settings/{name}", wanted[name], "would take effect only at the next start")
         for name in expected:
             if name not in known:
-                raise invalid(f"/expected/{name}", expected[name], "is not the value of a setting that the broker has")
+                raise invalid(f"/expected/{name}", NO_VALUE, "the broker has no such setting")
         _require_expected(expected, {name: setting.value for name, setting in known.items()})
         changes = {name: value for name, value in wanted.items() if known[name].value != value}
         if not changes:
@@ -177,8 +178,8 @@ def _require_expected(expected: Mapping[str, str], actual: Mapping[str, str]) ->
 
 
 def _refused_value(error: BrokerError, wanted: Mapping[str, str]) -> ProblemError:
-    """Return the problem of a change that the broker refuses; its remark begins with the name of the setting."""
-    name = (error.remark or "").partition(":")[0]
+    """Return the problem of a change that the broker refuses; its remark names the setting, the value and the reason."""
+    name, _, value_and_reason = (error.remark or "").partition(": ")
     if error.code == ResponseCode.INVALID_PARAMETER and name in wanted:
-        return invalid(f"/settings/{name}", wanted[name], (error.remark or "").partition(": ")[2])
+        return invalid(f"/settings/{name}", NO_VALUE, value_and_reason)
     return problem_of(error)
