@@ -86,9 +86,9 @@ QuickStored = Callable[
 It takes the header of the send, the queue that was chosen for the message, the body, the stored properties with tag,
 keys and unique key, the packed address of the producer, the sysFlag, the physical offset and the queue offset.
 """
-QuickPlace = tuple[str, int, bytes, QuickStored | None]
-"""Topic and queue in which a message is stored, encoded properties that are added at the end of its own, and a call
-when it is appended, or None."""
+QuickPlace = tuple[str, int, bytes, QuickStored | None, int | None]
+"""Topic and queue in which a message is stored, encoded properties that are added at the end of its own, a call when
+it is appended, or None, and for the schedule topic the delay in ms, else None."""
 QuickHook = Callable[[str, int, str, str, str], QuickPlace | None]
 """Does for one property what all send hooks together do, if nothing else about the message is special.
 

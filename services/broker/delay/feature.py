@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 
 from gantry.model.delaylevel import parse_delay_levels
+from gantry.model.names import SCHEDULE_TOPIC
 from gantry.model.propertyname import PropertyName
 from gantry.remoting.aio import Handler
 from services.broker.assembly import Broker
 from services.broker.delay.delivery import INTERVAL_MS, DelayedDelivery
-from services.broker.delay.levels import divert, find_place
+from services.broker.delay.levels import divert, usual_levels
 from services.broker.metrics import Figure
 from services.broker.newmessage import NewMessage, QuickPlace
 from services.broker.settings import LiveSettings
@@ -22,14 +23,25 @@ class DelayLevels:
         self._store = store
         self._text = ""
         self._delays_ms: tuple[int, ...] = ()
+        self._usual: dict[str, tuple[int, int]] = {}
 
     def delays_ms(self) -> tuple[int, ...]:
         """Return the lengths in ms; the first one belongs to level 1."""
-        text = self._live_settings.current.message_delay_level
-        if text != self._text:
-            self._text, self._delays_ms = text, parse_delay_levels(text)
-            self._store.set_delay_levels(self._delays_ms)
+        if self._live_settings.current.message_delay_level != self._text:
+            self._follow()
         return self._delays_ms
+
+    def find(self, level: str) -> tuple[int, int] | None:
+        """Return queue and delay in ms of a level; None if it is 0, unusual or higher than the highest one."""
+        if self._live_settings.current.message_delay_level != self._text:
+            self._follow()
+        return self._usual.get(level)
+
+    def _follow(self) -> None:
+        self._text = self._live_settings.current.message_delay_level
+        self._delays_ms = parse_delay_levels(self._text)
+        self._usual = usual_levels(self._delays_ms)
+        self._store.set_delay_levels(self._delays_ms)
 
 
 class DelayFeature:
@@ -72,7 +84,11 @@ class DelayFeature:
 
     def find_place(self, topic: str, queue_id: int, level: str, properties: str, unique_key: str) -> QuickPlace | None:
         """Return where a message with a delay level waits. This is the quick hook."""
-        return find_place(topic, queue_id, level, len(self.levels.delays_ms()))
+        found = self.levels.find(level)
+        if found is None:
+            return None
+        more = f"REAL_TOPIC\x01{topic}\x02REAL_QID\x01{queue_id}\x02".encode()
+        return SCHEDULE_TOPIC, found[0], more, None, found[1]
 
     def handlers(self) -> Mapping[int, Handler]:
         """Return no handlers."""

@@ -9,9 +9,9 @@ The delivered record has the same properties, also DELAY, REAL_TOPIC and REAL_QI
 Source: RocketMQ 5.3 HookUtils.transformDelayLevelMessage and ScheduleMessageService.messageTimeUp.
 """
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from gantry.model.delaylevel import LEVELS_COUNT_MAX
 from gantry.model.errors import CorruptRecordError, TornRecordError
 from gantry.model.message import find_property
 from gantry.model.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
@@ -20,7 +20,7 @@ from gantry.model.record import RecordHead, parse_head
 from gantry.model.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from gantry.runtime.digits import parse_digits
 from gantry.storeformat.layout import FILLER_SIZE, UNIT
-from services.broker.newmessage import NewMessage, QuickPlace
+from services.broker.newmessage import NewMessage
 
 QUEUE_ID_MAX: Final = 2**31 - 1
 DAY_MS: Final = 86_400_000
@@ -31,7 +31,6 @@ A unit has no checksum. Without this limit, one flipped bit of a due time would 
 """
 
 _REAL_TOPIC, _REAL_QUEUE = PropertyName.REAL_TOPIC.encode(), PropertyName.REAL_QID.encode()
-_LEVELS = {str(number): number for number in range(1, LEVELS_COUNT_MAX + 1)}
 _NO_QUEUE = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
 # A level takes precedence over a set time.
 _SET_TIMES = (PropertyName.TIMER_DELAY_SEC, PropertyName.TIMER_DELAY_MS, PropertyName.TIMER_DELIVER_MS)
@@ -89,16 +88,9 @@ def divert(message: NewMessage, levels_count: int) -> None:
     message.topic, message.queue_id = SCHEDULE_TOPIC, level - 1
 
 
-def find_place(topic: str, queue_id: int, level: str, levels_count: int) -> QuickPlace | None:
-    """Return where a message waits, and its further properties, as `divert` decides it. This is the quick hook.
-
-    Returns:
-        None if the level is 0, unusual or higher than the highest one.
-    """
-    number = _LEVELS.get(level, 0)
-    if not 0 < number <= levels_count:
-        return None
-    return SCHEDULE_TOPIC, number - 1, f"REAL_TOPIC\x01{topic}\x02REAL_QID\x01{queue_id}\x02".encode(), None
+def usual_levels(delays_ms: Sequence[int]) -> dict[str, tuple[int, int]]:
+    """Return queue and delay in ms of each level, by the usual text of DELAY, as `divert` decides it."""
+    return {str(number): (number - 1, delay_ms) for number, delay_ms in enumerate(delays_ms, 1)}
 
 
 def due_units(data: bytes, now_ms: int, latest_ms: int) -> DueUnits:

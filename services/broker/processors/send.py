@@ -181,22 +181,23 @@ class SendProcessor:
             raise bad_body(body, self._live_settings.current.max_message_size)
         completed = self._properties.complete(header.properties)
         stored, waits_for_flush, special, quick = completed
-        topic, stored_queue_id, more, note, flow = header.topic, queue_id, b"", None, target.flow
+        properties, tag, keys, unique_key = stored
+        topic, stored_queue_id, note, delay_ms, flow = header.topic, queue_id, None, None, target.flow
         if target.is_unusual or special is not None or quick is not None:
             place = None
             if quick is not None and not target.is_unusual:
-                place = quick[0](topic, queue_id, quick[1], header.properties or "", stored[3])
+                place = quick[0](topic, queue_id, quick[1], header.properties or "", unique_key)
             if place is None:
                 return self._append_unusual(channel, request, header, target, queue_id=queue_id, completed=completed)
-            topic, stored_queue_id, more, note = place
+            topic, stored_queue_id, more, note, delay_ms = place
+            properties += more
             sys_flag, flow = sys_flag & ~TRANSACTION_MASK, self._gate.flow(topic)
-        properties, tag, keys, unique_key = stored
         born_host = channel.attributes[BORN_HOST]
         status, at, queue_offset, _, end, reason = self._store.put(
             topic,
             stored_queue_id,
             body,
-            properties + more,
+            properties,
             born_at_ms=header.born_timestamp,
             born_host=born_host,
             tag=tag,
@@ -205,11 +206,12 @@ class SendProcessor:
             flag=header.flag,
             sys_flag=sys_flag | target.sys_flag,
             reconsume_times=header.reconsume_times or 0,
+            delay_ms=delay_ms,
         )
         if status is not _OK:
             raise self._put_failed(status, reason, header.topic)
         if note is not None:
-            stored, sys_flag = (properties + more, tag, keys, unique_key), sys_flag | target.sys_flag
+            stored, sys_flag = (properties, tag, keys, unique_key), sys_flag | target.sys_flag
             note(header, queue_id, body, stored, born_host, sys_flag, at, queue_offset)
         flow.messages += 1
         flow.calls += 1

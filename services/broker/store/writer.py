@@ -70,6 +70,10 @@ class Writer:
             queue.
         reconsume_times: The number of failed deliveries so far.
         prepared_transaction_offset: For a committed message, the offset of its half message.
+        delay_ms: For a message of the schedule topic, the current length of its level; None to look it up.
+
+    Durability of `put`: after status OK, the record survives the process once `write_out` has returned an offset of at
+    least `next_offset`. It survives the machine once `on_flushed` was called with such an offset.
 
     Concurrency: the store's thread only; `refusal` may be set by any thread.
     """
@@ -114,12 +118,9 @@ class Writer:
         sys_flag: int = 0,
         reconsume_times: int = 0,
         prepared_transaction_offset: int = 0,
+        delay_ms: int | None = None,
     ) -> PutResult:
-        """Store one message, the hot path of a send; see the class for the arguments.
-
-        Durability: after status OK, the record survives the process once `write_out` has returned an offset of at least
-        `next_offset`. It survives the machine once `on_flushed` was called with such an offset.
-        """
+        """Store one message, the hot path of a send; see the class for the arguments and the durability."""
         queue = self._table.get((topic, queue_id))
         if _CRC_NAME in properties:
             properties = remove_property(properties, _CRC_NAME)  # The broker's: a sender's would mean "damaged".
@@ -159,9 +160,12 @@ class Writer:
         if len(self._pending) < self._pending_max:
             if tag is None or keys is None or unique_key is None:
                 tag, keys, unique_key = _look_up(properties, tag, keys, unique_key)
-            code = hash_tag(tag) if tag else 0
-            if topic == SCHEDULE_TOPIC:
+            if delay_ms is not None:
+                code = stored_at_ms + delay_ms
+            elif topic == SCHEDULE_TOPIC:
                 code = self._maker.tags_code(topic, tag, properties, stored_at_ms)
+            else:
+                code = hash_tag(tag) if tag else 0
             if not has_place:
                 queue = None
                 if sys_flag & TRANSACTION_ROLLBACK == TRANSACTION_ROLLBACK:

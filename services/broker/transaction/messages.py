@@ -65,7 +65,7 @@ def find_half_place(
     if len(properties) > _CHARS_MAX or (_GROUP not in properties and not properties.startswith(_GROUP[1:])):
         return None
     more = f"__transactionId__\x01{unique_key}\x02REAL_TOPIC\x01{topic}\x02REAL_QID\x01{queue_id}\x02"
-    return TRANS_HALF_TOPIC, QUEUE_ID, more.encode(), stored
+    return TRANS_HALF_TOPIC, QUEUE_ID, more.encode(), stored, None
 
 
 def real_queue(half: StoredMessage) -> tuple[str, int] | None:
