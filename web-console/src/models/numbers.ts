@@ -5,7 +5,19 @@
  * Counts of 64 bits come as strings and are formatted without a detour through floating point.
  */
 
-const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+/** Lengths of time and sizes have units, whose texts are in `i18n/`. */
+export type Unit = (typeof TIMES)[number][0] | "ms" | (typeof SIZES)[number];
+
+/** Returns a number with its unit, in the language of the reader. */
+export type WithUnit = (unit: Unit, value: string) => string;
+
+const TIMES = [
+  ["d", 86_400],
+  ["h", 3_600],
+  ["min", 60],
+  ["s", 1],
+] as const;
+const SIZES = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"] as const;
 
 // Making one takes longer than using it a hundred times. There are as many as there are kinds of numbers and languages.
 const made = new Map<string, Intl.NumberFormat>();
@@ -43,16 +55,20 @@ export function formatRate(perSecond: number | null | undefined, language: strin
 }
 
 /** Returns a size with a binary unit: 1.5 MiB. */
-export function formatBytes(bytes: number | string | null | undefined, language: string): string | null {
+export function formatBytes(
+  bytes: number | string | null | undefined,
+  language: string,
+  withUnit: WithUnit,
+): string | null {
   if (bytes === null || bytes === undefined) return null;
   let value = Number(bytes);
-  let unit = 0;
-  while (Math.abs(value) >= 1024 && unit < UNITS.length - 1) {
+  let at = 0;
+  while (Math.abs(value) >= 1024 && at < SIZES.length - 1) {
     value /= 1024;
-    unit += 1;
+    at += 1;
   }
-  const digits = unit === 0 || value >= 100 ? 0 : 1;
-  return `${numberFormat(language, { maximumFractionDigits: digits }).format(value)} ${UNITS[unit] ?? ""}`;
+  const digits = at === 0 || value >= 100 ? 0 : 1;
+  return withUnit(SIZES[at] ?? "B", numberFormat(language, { maximumFractionDigits: digits }).format(value));
 }
 
 /** Returns a share from 0 to 1 in percent. */
@@ -62,20 +78,20 @@ export function formatShare(share: number | null | undefined, language: string):
 }
 
 /** Returns a length of time with its two largest units: 3 min 20 s. */
-export function formatDuration(seconds: number | null | undefined): string | null {
+export function formatDuration(
+  seconds: number | null | undefined,
+  language: string,
+  withUnit: WithUnit,
+): string | null {
   if (seconds === null || seconds === undefined) return null;
-  if (seconds < 1) return seconds <= 0 ? "0 s" : `${Math.round(seconds * 1000)} ms`;
+  const part = (unit: Unit, count: number) => withUnit(unit, numberFormat(language).format(count));
+  if (seconds < 1) return seconds <= 0 ? part("s", 0) : part("ms", Math.round(seconds * 1000));
   let rest = Math.round(seconds);
   const parts: string[] = [];
-  for (const [unit, size] of [
-    ["d", 86_400],
-    ["h", 3_600],
-    ["min", 60],
-    ["s", 1],
-  ] as const) {
+  for (const [unit, size] of TIMES) {
     const count = Math.floor(rest / size);
     rest -= count * size;
-    if (count > 0) parts.push(`${count} ${unit}`);
+    if (count > 0) parts.push(part(unit, count));
   }
   return parts.slice(0, 2).join(" ");
 }

@@ -1,5 +1,4 @@
 import type { Topic, TopicChange } from "@/api/topics";
-import { formatDuration } from "./numbers";
 import { searchNames } from "./search";
 
 /** The settings of a topic as a form edits them: every value is a text or a boolean. */
@@ -89,9 +88,4 @@ export function brokersText(topic: Topic): string | null {
   if (topic.brokers === null) return null;
   const rest = topic.brokers.length - BROKERS_SHOWN;
   return topic.brokers.slice(0, BROKERS_SHOWN).join(", ") + (rest > 0 ? ` +${rest}` : "");
-}
-
-/** Returns a window for people; empty if there is none. */
-export function windowForPeople(ms: number | null): string | null {
-  return ms === null ? null : ms === 0 ? "" : formatDuration(ms / 1000);
 }

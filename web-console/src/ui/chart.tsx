@@ -11,6 +11,7 @@ import {
 import * as echarts from "echarts/core";
 import { SVGRenderer } from "echarts/renderers";
 import { useEffect, useRef } from "react";
+import { useTranslation } from "react-i18next";
 
 echarts.use([
   AriaComponent,
@@ -41,12 +42,15 @@ export function Chart({
 }) {
   const element = useRef<HTMLDivElement>(null);
   const chart = useRef<echarts.ECharts | null>(null);
+  const { language } = useTranslation().i18n;
   const scheme = useComputedColorScheme("light");
   useEffect(() => {
     const target = element.current;
     if (target === null) return undefined;
     const width = target.clientWidth || WIDTH_PX;
-    const made = echarts.init(target, scheme === "dark" ? "dark" : null, { renderer: "svg", width, height });
+    // Otherwise the names of months are in the language that the page had when this code was loaded.
+    const locale = language.toUpperCase();
+    const made = echarts.init(target, scheme === "dark" ? "dark" : null, { renderer: "svg", width, height, locale });
     chart.current = made;
     const observer = new ResizeObserver(() => {
       if (target.clientWidth > 0) made.resize({ width: target.clientWidth, height });
@@ -57,9 +61,9 @@ export function Chart({
       made.dispose();
       chart.current = null;
     };
-  }, [scheme, height]);
+  }, [scheme, language, height]);
   useEffect(() => {
     chart.current?.setOption({ backgroundColor: "transparent", animation: false, ...option }, { notMerge: true });
-  }, [option, scheme, height]);
+  }, [option, scheme, language, height]);
   return <div ref={element} role="img" aria-label={label} style={{ width: "100%", height }} />;
 }

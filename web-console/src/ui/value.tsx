@@ -2,7 +2,7 @@ import { Text, Tooltip } from "@mantine/core";
 import type { ReactNode } from "react";
 import { useTranslation } from "react-i18next";
 import { visiblePieces } from "@/models/bodies";
-import { ageSeconds, formatDuration, secondsUntil } from "@/models/numbers";
+import { ageSeconds, secondsUntil } from "@/models/numbers";
 import { useFormat } from "./format";
 import { useTextOfNow } from "./now";
 
@@ -30,12 +30,13 @@ export function Value({ children, reason, unit }: { children: ReactNode; reason?
 /** How long ago a time was; its tooltip has the time itself. */
 export function Ago({ time }: { time: Moment }) {
   const { t } = useTranslation();
+  const format = useFormat();
   return (
     <TimeText
       time={time}
       textAt={(now) => {
         const age = ageSeconds(time, now);
-        return age === null ? null : age < 1 ? t("justNow") : t("ago", { age: formatDuration(age) });
+        return age === null ? null : age < 1 ? t("justNow") : t("ago", { age: format.duration(age) });
       }}
     />
   );
@@ -44,14 +45,15 @@ export function Ago({ time }: { time: Moment }) {
 /** How far ahead a time is, or how long ago it was; its tooltip has the time itself. */
 export function When({ time }: { time: Moment }) {
   const { t } = useTranslation();
+  const format = useFormat();
   return (
     <TimeText
       time={time}
       textAt={(now) => {
         const left = secondsUntil(time, now);
         if (left === null) return null;
-        if (left > 0) return t("in", { age: formatDuration(Math.max(1, left)) });
-        return left > -1 ? t("justNow") : t("ago", { age: formatDuration(-left) });
+        if (left > 0) return t("in", { age: format.duration(Math.max(1, left)) });
+        return left > -1 ? t("justNow") : t("ago", { age: format.duration(-left) });
       }}
     />
   );

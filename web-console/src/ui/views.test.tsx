@@ -11,6 +11,7 @@ import { Chart } from "./chart";
 import { useConfirm } from "./confirm";
 import { CopyAs } from "./copy-as";
 import { DataTable, sortRows, type Column } from "./data-table";
+import { useFormat } from "./format";
 import { PageFrame, QueryState } from "./page-frame";
 import { pathOf } from "./sparkline";
 import { parseSearch, stringifySearch, useUrlState } from "./url-state";
@@ -336,8 +337,34 @@ test("a chart draws its series and has a name", async () => {
 });
 
 test.each([
+  ["en", "Feb"],
+  ["zh", "2月"],
+] as const)("the months of a chart are in the chosen language (%s)", async (language, month) => {
+  const option = {
+    xAxis: { type: "time" },
+    yAxis: {},
+    series: [{ type: "line", data: ["2026-01-10", "2026-02-10", "2026-03-10"].map((day) => [day, 1]) }],
+  };
+  await renderView(<Chart label="Lag of G" option={option} />, { language });
+  expect(within(screen.getByRole("img", { name: "Lag of G" })).getByText(month)).toBeTruthy();
+});
+
+function Numbers() {
+  const format = useFormat();
+  return [format.duration(0.25), format.duration(90_061), format.bytes(12), format.bytes(1_536)].join("; ");
+}
+
+test.each([
+  ["en", "250 ms; 1 d 1 h; 12 B; 1.5 KiB"],
+  ["zh", "250 毫秒; 1 天 1 小时; 12 字节; 1.5 KiB"],
+] as const)("units are in the chosen language (%s)", async (language, text) => {
+  await renderView(<Numbers />, { language });
+  expect(screen.getByText(text)).toBeTruthy();
+});
+
+test.each([
   ["en", ["just now", "1 s ago", "2 min ago", "in 1 s", "just now", "3 s ago", "unknown"]],
-  ["zh", ["刚刚", "1 s 前", "2 min 前", "1 s 后", "刚刚", "3 s 前", "未知"]],
+  ["zh", ["刚刚", "1 秒前", "2 分钟前", "1 秒后", "刚刚", "3 秒前", "未知"]],
 ] as const)("ages below a second have no number, and the next tick renews them (%s)", async (language, texts) => {
   vi.useFakeTimers({ now: Date.UTC(2026, 0, 1), toFake: ["Date", "setInterval", "clearInterval"] });
   try {
@@ -362,7 +389,7 @@ test.each([
     act(() => {
       vi.advanceTimersByTime(1_000);
     });
-    expect(shown()[0]).toBe(language === "en" ? "1 s ago" : "1 s 前");
+    expect(shown()[0]).toBe(language === "en" ? "1 s ago" : "1 秒前");
   } finally {
     vi.useRealTimers();
   }

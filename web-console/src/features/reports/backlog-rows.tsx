@@ -59,7 +59,7 @@ function BacklogTable({ rows, section, isWhole }: { rows: BacklogRow[]; section:
       key: "bucket",
       header: t(`section.${section}`),
       width: "minmax(9rem, 1.2fr)",
-      cell: (row) => <Name>{row.bucket}</Name>,
+      cell: (row) => (section === "age" ? <Age row={row} /> : <Name>{row.bucket}</Name>),
       sortBy: (row) => row.lower_bound ?? row.bucket,
     },
     { key: "group", header: t("lag.group"), cell: (row) => <Name>{row.group}</Name>, sortBy: (row) => row.group },
@@ -97,6 +97,16 @@ function BacklogTable({ rows, section, isWhole }: { rows: BacklogRow[]; section:
       rowKey={(row) => JSON.stringify([row.group, row.topic, row.section, row.bucket])}
     />
   );
+}
+
+/** The age of a bucket's messages. The report names it in English, so its bounds are shown. */
+function Age({ row }: { row: BacklogRow }) {
+  const { t } = useTranslation("reports");
+  const format = useFormat();
+  const [low, high] = [format.duration(row.lower_bound), format.duration(row.upper_bound)];
+  if (row.lower_bound === 0) return t("backlog.under", { high });
+  if (low === null) return <Value>{null}</Value>;
+  return high === null ? t("backlog.over", { low }) : t("backlog.from", { low, high });
 }
 
 function Share({ share }: { share: number | null }) {

@@ -244,6 +244,28 @@ test("a backlog is shown by section, with shares, and an unknown size as unknown
   expect(sent.find((call) => call.path.endsWith("/rows"))?.query).toMatchObject({ run: "latest", section: "tag" });
 });
 
+test.each([
+  ["en", ["under 1 min", "1 min to 5 min", "over 7 d", "unknown"]],
+  ["zh", ["不到 1 分钟", "1 分钟至 5 分钟", "超过 7 天", "未知"]],
+] as const)("the ages of a backlog are in the chosen language (%s)", async (language, ages) => {
+  const bounds = [
+    [0, 60],
+    [60, 300],
+    [604_800, null],
+    [null, null],
+  ] as const;
+  const items = bounds.map(([lower_bound, upper_bound]) => ({
+    ...{ group: "billing", topic: "orders", section: "age", bucket: `from ${lower_bound}`, messages: 1, bytes: 1 },
+    ...{ lower_bound, upper_bound },
+  }));
+  stubGateway({
+    "GET /v1/reports": { json: { items: [report("backlog_profile")] } },
+    "GET /v1/reports/backlog_profile/rows": { json: { run: RUN, as_of: null, items, next_cursor: null } },
+  });
+  await renderView(<ReportPage />, { ...at("backlog_profile"), language });
+  for (const age of ages) expect(await screen.findByText(age)).toBeTruthy();
+});
+
 test("buckets that samples do not cover are lower bounds, and cut pages are told", async () => {
   const bucket = (hour: number, covered: number) => ({
     bucket_at: `2026-01-01T0${hour}:00:00.000Z`,

@@ -1,10 +1,11 @@
 import { useTranslation } from "react-i18next";
 import type { Topic } from "@/api/topics";
-import { windowForPeople } from "@/models/topics";
 import { DataTable, type Column } from "@/ui/data-table";
 import { useFormat } from "@/ui/format";
 import { Empty } from "@/ui/page-frame";
 import { Name } from "@/ui/value";
+
+const MS = 1_000;
 
 type Route = Topic["observed"][number];
 
@@ -26,7 +27,7 @@ export function Routes({ topic }: { topic: Topic }) {
     {
       key: "window",
       header: t("setting.duplicate_window"),
-      cell: (row) => windowForPeople(row.duplicate_window_ms) || t("noWindow"),
+      cell: (row) => (row.duplicate_window_ms === 0 ? t("noWindow") : format.duration(row.duplicate_window_ms / MS)),
     },
   ];
   if (topic.observed.length === 0) return <Empty>{t("routes.none")}</Empty>;

@@ -6,7 +6,7 @@ import { useMemo, useState } from "react";
 import { useTranslation } from "react-i18next";
 import type { Topic } from "@/api/topics";
 import { gantryCommand } from "@/models/commands";
-import { brokersText, searchTopics, windowForPeople } from "@/models/topics";
+import { brokersText, searchTopics } from "@/models/topics";
 import { AppliedState } from "@/ui/applied-state";
 import { CopyAs } from "@/ui/copy-as";
 import { DataTable, type Column } from "@/ui/data-table";
@@ -21,6 +21,7 @@ import { CreateTopic } from "./create-topic";
 import { topicsQuery } from "./queries";
 
 const ICON_PX = 16;
+const MS = 1_000;
 
 /** All topics: search, sort, open, create. */
 export function TopicsPage() {
@@ -164,9 +165,9 @@ function useColumns(): Column<Topic>[] {
                 {t("kind.order")}
               </Badge>
             )}
-            {Boolean(row.duplicate_window_ms) && (
+            {row.duplicate_window_ms !== null && row.duplicate_window_ms > 0 && (
               <Badge variant="light" color="gray" tt="none">
-                {windowForPeople(row.duplicate_window_ms)}
+                {format.duration(row.duplicate_window_ms / MS)}
               </Badge>
             )}
           </Group>
