@@ -191,6 +191,7 @@ function CardOrder<Row>({
       <label>
         {t("sortBy")}{" "}
         <select
+          data-view
           value={sort?.key ?? ""}
           onChange={(event) => {
             onOrder({ key: event.currentTarget.value, descending: false });

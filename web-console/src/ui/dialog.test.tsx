@@ -1,19 +1,23 @@
 // @vitest-environment jsdom
-import { Menu, TextInput } from "@mantine/core";
-import { screen, waitFor } from "@testing-library/react";
+import { Menu, NativeSelect, TextInput } from "@mantine/core";
+import { fireEvent, screen, waitFor } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { useState } from "react";
 import { expect, test } from "vitest";
 import { renderView } from "@/testing/render";
 import { useConfirm } from "./confirm";
+import { DataTable, type Column } from "./data-table";
 import { Dialog, Panel } from "./dialog";
 
 type Kind = "dialog" | "panel" | "menu" | "gone";
+
+const COLUMNS: Column<number>[] = [{ key: "n", header: "Number", cell: String, sortBy: (row) => row }];
 
 /** Rows that open one thing each; the dialog of "gone" takes away the row that opened it. */
 function Page() {
   const [open, setOpen] = useState<Kind | null>(null);
   const [isGone, setGone] = useState(false);
+  const [isBusy, setBusy] = useState(false);
   const confirm = useConfirm();
   const close = () => {
     setOpen(null);
@@ -39,6 +43,14 @@ function Page() {
         <button>neighbour</button>
       </div>
       <button onClick={() => void confirm({ title: "Sure?", effects: ["it goes"], action: "Do it" })}>confirm</button>
+      <button
+        onClick={() => {
+          setGone(true);
+        }}
+      >
+        later
+      </button>
+      <button onClick={close}>close</button>
       <Menu>
         <Menu.Target>
           <button>menu</button>
@@ -68,6 +80,16 @@ function Page() {
       )}
       <Panel opened={open === "panel"} onClose={close} title="Panel">
         <button onClick={() => void confirm({ title: "Sure?", effects: ["it goes"], action: "Do it" })}>inner</button>
+        <NativeSelect label="Role" data={["viewer", "operator"]} />
+        <DataTable label="Sessions" rows={[1, 2]} columns={COLUMNS} rowKey={String} />
+        <button
+          disabled={isBusy}
+          onClick={() => {
+            void confirm({ title: "Sure?", effects: ["it runs"], action: "Do it" }).then(setBusy);
+          }}
+        >
+          run
+        </button>
       </Panel>
     </main>
   );
@@ -131,6 +153,31 @@ test("if the control that opened it is gone, a neighbour gets the focus", async 
   await focused("neighbour");
 });
 
+test("if that control vanishes after the focus came back, a neighbour gets it, and else the page", async () => {
+  await renderView(<Page />);
+  await press("gone");
+  await closeByEscape("Dialog");
+  await focused("gone");
+  fireEvent.click(screen.getByText("later"));
+  await focused("neighbour");
+  screen.getByText("neighbour").parentElement?.remove();
+  await waitFor(() => {
+    expect(document.activeElement?.closest("main")).not.toBeNull();
+  });
+});
+
+test("the focus stays in a panel whose button is disabled while its action runs", async () => {
+  await renderView(<Page />);
+  await press("panel");
+  await opened("Panel");
+  await press("run");
+  await opened("Sure?");
+  await press("Do it");
+  await waitFor(() => {
+    expect(document.activeElement).toBe(screen.getByRole("dialog", { name: "Panel" }));
+  });
+});
+
 test("Escape asks before it discards what was typed; Escape again goes on typing", async () => {
   await renderView(<Page />);
   await press("dialog");
@@ -157,4 +204,31 @@ test("Escape asks nothing if the text is as it was", async () => {
   await waitFor(() => {
     expect(screen.queryByRole("dialog")).toBeNull();
   });
+});
+
+test("a panel asks, too, and a way back that asks nothing leaves no question for the next one", async () => {
+  await renderView(<Page />);
+  await press("panel");
+  await userEvent.selectOptions(await screen.findByRole("combobox", { name: "Role" }), "operator");
+  await press("Close");
+  expect(await screen.findByText("Discard what you have typed?")).toBeTruthy();
+  fireEvent.click(screen.getByText("close"));
+  await waitFor(() => {
+    expect(screen.queryByRole("dialog")).toBeNull();
+  });
+  await press("panel");
+  await opened("Panel");
+  expect(screen.queryByText("Discard what you have typed?")).toBeNull();
+  await userEvent.selectOptions(await screen.findByRole("combobox", { name: "Role" }), "operator");
+  await userEvent.keyboard("{Escape}");
+  await press("Discard");
+  await focused("panel");
+});
+
+test("another order of rows is nothing that somebody has typed", async () => {
+  await renderView(<Page />);
+  await press("panel");
+  await userEvent.selectOptions(await screen.findByRole("combobox", { name: "Sort by" }), "n");
+  await userEvent.keyboard("{Escape}");
+  await focused("panel");
 });

@@ -1,7 +1,7 @@
 /**
  * The dialogs that are open, the newest last. Escape is for the newest one; Mantine closes all of them. When one closes,
- * the focus goes to the control that opened it, or to what stands where that was; Mantine returns it only from dialogs
- * that stay mounted.
+ * the focus goes to the control that opened it, or to what stands where that was, or to the page; Mantine returns it only
+ * from dialogs that stay mounted.
  */
 import { useEffect, useEffectEvent, useState } from "react";
 
@@ -16,6 +16,7 @@ type Place = readonly Element[];
 /** The action of each open dialog at Escape; null for one that handles the key itself. */
 const open: ((() => void) | null)[] = [];
 let onPage: Place = [];
+let unfollow: () => void = () => undefined;
 
 function placeOf(element: Element | null): Place {
   const place: Element[] = [];
@@ -78,15 +79,43 @@ export function useOpenDialog(isOpen: boolean, onEscape: (() => void) | null): v
 
 function giveBack(from: Place): void {
   const active = document.activeElement;
-  const isFree = active === null || active === document.body;
+  const isFree = active === null || active === document.body || active.matches(":disabled");
   const isLeft = active?.closest(DIALOG) != null && open.length === 0;
   if (!isFree && !isLeft) return;
-  for (const target of [nearest(from), nearest(onPage), document.querySelector("main")]) {
+  const around = from.find((each) => each.isConnected && each.matches(DIALOG)) ?? null;
+  for (const target of [nearest(from), around, nearest(onPage), document.querySelector("main")]) {
     // While another dialog is open, the page behind it gets no focus; a dialog that fades out gets none, either.
     if (target === null || open.length > 0 !== (target.closest(DIALOG) !== null)) continue;
     (target as HTMLElement).focus({ preventScroll: true });
-    if (document.activeElement === target) return;
+    if (document.activeElement === target) {
+      follow(placeOf(target));
+      return;
+    }
   }
+}
+
+/**
+ * Gives the focus to the next place if the first one vanishes or is disabled, until somebody moves the focus: a row may be
+ * gone only when its list is read again, and a button be disabled while its action runs.
+ */
+function follow(place: Place): void {
+  unfollow();
+  const target = place[0];
+  const observer = new MutationObserver(() => {
+    if (target?.isConnected === true && !target.matches(":disabled")) return;
+    unfollow();
+    // A dialog that takes its controls with it gives the focus back itself.
+    if (!place.some((each) => each.matches(DIALOG) && !each.isConnected)) giveBack(place);
+  });
+  observer.observe(document.body, { subtree: true, childList: true, attributeFilter: ["disabled"] });
+  const ended = new AbortController();
+  for (const kind of ["focusin", "pointerdown", "wheel"]) {
+    document.addEventListener(kind, unfollow, { signal: ended.signal, passive: true });
+  }
+  unfollow = () => {
+    observer.disconnect();
+    ended.abort();
+  };
 }
 
 /** The element itself if it is still there, or else a control of the nearest part around it that is. */
@@ -95,5 +124,6 @@ function nearest(place: Place): Element | null {
   const found = place[at];
   // Elements that dialogs leave at the end of the body are not a place for the focus.
   if (found === undefined || found.closest(`main, header, nav, ${DIALOG}`) === null) return null;
-  return at === 0 ? found : found.querySelector(FOCUSABLE);
+  // In a table, the row that now stands there is the one that keys reach.
+  return at === 0 ? found : (found.querySelector("[tabindex='0']") ?? found.querySelector(FOCUSABLE));
 }
