@@ -1,4 +1,5 @@
 import { Alert, Button, Center, Paper, PasswordInput, Stack, Text, TextInput, Title } from "@mantine/core";
+import { notifications } from "@mantine/notifications";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useState, type ReactNode } from "react";
 import { useTranslation } from "react-i18next";
@@ -50,7 +51,11 @@ function LogInForm() {
   const [password, setPassword] = useState("");
   const attempt = useMutation({
     mutationFn: () => logIn(user, password),
-    onSuccess: () => client.invalidateQueries(),
+    onSuccess: () => {
+      // They tell of requests of a session that ended, perhaps that of another user.
+      notifications.clean();
+      return client.invalidateQueries();
+    },
     onError: () => {
       setPassword("");
     },

@@ -1,8 +1,11 @@
 // @vitest-environment jsdom
+import { notifications } from "@mantine/notifications";
 import { QueryClientProvider } from "@tanstack/react-query";
 import { screen, waitFor } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
 import { act } from "react";
 import { afterEach, expect, test, vi } from "vitest";
+import { sessionQuery } from "@/api/session";
 import { renderView } from "@/testing/render";
 import { makeQueryClient } from "./query-client";
 import { useOperations } from "./session";
@@ -63,4 +66,34 @@ test("who is not logged in does not wait for the contract", async () => {
     expect(screen.getByRole("button", { name: "Log in" })).toBeTruthy();
   });
   expect(drawn).toEqual([]);
+});
+
+test("notifications of the session before go with the log-in", async () => {
+  const requests: string[] = [];
+  vi.stubGlobal("fetch", (address: string, init: RequestInit) => {
+    requests.push(`${init.method ?? "GET"} ${address}`);
+    return Promise.resolve(
+      address === "/openapi.json" ? Response.json({ paths: { "/v1/topics": { get: {} } } }) : caller(),
+    );
+  });
+  const client = makeQueryClient();
+  await renderView(
+    <QueryClientProvider client={client}>
+      <SessionGate>
+        <Page />
+      </SessionGate>
+    </QueryClientProvider>,
+  );
+  await screen.findByText("with topics");
+  act(() => {
+    notifications.show({ message: "The topic was not deleted", color: "red", autoClose: false });
+    client.setQueryData(sessionQuery.queryKey, null);
+  });
+  await userEvent.type(await screen.findByRole("textbox", { name: "User" }), "ada");
+  expect(screen.getByText("The topic was not deleted")).toBeTruthy();
+  await userEvent.type(screen.getByLabelText(/^Password/), "secret{Enter}");
+  await waitFor(() => {
+    expect(screen.queryByText("The topic was not deleted")).toBeNull();
+  });
+  expect(requests).toContain("POST /v1/session");
 });
