@@ -21,6 +21,10 @@ def stack() -> Iterator[Stack]:
             settings = {"read_queues": 1, "write_queues": 1, "brokers": ["broker-a"]}
             client.put(f"/v1/topics/{TOPIC}", json=settings).raise_for_status()
             client.put("/v1/groups/billing", json={}).raise_for_status()
+            client.put("/v1/topics/short-lived", json=settings).raise_for_status()
+            for user in ("ada", "vera"):
+                given = {"role": "viewer", "password": "correct horse battery"}
+                client.put(f"/v1/users/{user}", json=given).raise_for_status()
             client.post(f"/v1/topics/{TOPIC}/messages", json={"body": "x", "keys": ["key-1"]}).raise_for_status()
         yield running
 
@@ -103,6 +107,68 @@ def test_escape_asks_before_it_discards_what_was_typed(console: ConsolePage) -> 
     console.press("Escape")
     console.click("button", "Discard")
     console.wait_until(NO_DIALOG, what="the dialog to close")
+
+
+def open_user(console: ConsolePage, user: str) -> None:
+    find = f"[...document.querySelectorAll('[role=row][data-index]')].find(row => row.innerText.includes('{user}'))"
+    console.focus_on(find)
+    console.press("Enter")
+    console.wait_until(IN_DIALOG, what="the focus in the panel")
+    console.wait_for_text(f"{user} is not logged in anywhere.")
+
+
+def test_the_focus_stays_on_the_page_when_the_row_of_a_panel_is_deleted(console: ConsolePage) -> None:
+    console.enter("/access")
+    open_user(console, "ada")
+    press_button(console, "Delete")
+    console.type_into("Type ada to confirm", "ada")
+    console.press("Enter")
+    console.wait_for_text("The user ada is deleted.")
+    rows = "[...document.querySelectorAll('[role=row][data-index]')]"
+    gone = f"!{rows}.some(row => row.innerText.includes('ada'))"
+    console.wait_until(f"{NO_DIALOG} && {rows}.length > 0 && {gone}", what="the row to go")
+    console.wait_until("document.activeElement.closest('main') !== null", what="the focus in the page")
+
+
+def test_the_focus_is_in_the_page_after_its_thing_is_deleted(console: ConsolePage) -> None:
+    console.enter("/topics/short-lived")
+    press_button(console, "Delete")
+    console.type_into("Type short-lived to confirm", "short-lived")
+    console.press("Enter")
+    console.wait_until("location.pathname === '/console/topics'", what="the list")
+    console.wait_until(NO_DIALOG, what="the question to close")
+    console.wait_until("document.activeElement.closest('main') !== null", what="the focus in the page")
+
+
+def test_a_panel_asks_before_it_discards_a_choice(console: ConsolePage) -> None:
+    console.enter("/access")
+    open_user(console, "vera")
+    console.focus_on("document.querySelector('[role=dialog] select:not([data-view])')")
+    console.press("ArrowDown")
+    role = "document.querySelector('[role=dialog] select:not([data-view])').value"
+    console.wait_until(f"{role} === 'operator'", what="another role")
+    console.press("Escape")
+    console.wait_for_text("Discard what you have typed?")
+    assert console.violations() == []
+    console.click("button", "Go on typing")
+    assert console.evaluate(role) == "operator"
+    console.press("Escape")
+    console.click("button", "Discard")
+    console.wait_until(NO_DIALOG, what="the panel to close")
+
+
+def test_a_step_back_returns_to_the_tab_before(console: ConsolePage) -> None:
+    console.enter("/topics")
+    console.enter(f"/topics/{TOPIC}")
+    for tab in ("Routes", "Settings"):
+        console.click("tab", tab)
+        console.wait_until(f"document.querySelector('[role=tab][aria-selected=true]').innerText.trim() === '{tab}'")
+    console.evaluate("history.back()")
+    console.wait_until("location.search === '?tab=routes'", what="the tab before")
+    console.evaluate("history.back()")
+    console.wait_until("location.search === '' && location.pathname.endsWith('/orders')", what="the first tab")
+    console.evaluate("history.back()")
+    console.wait_until("location.pathname === '/console/topics'", what="the page before")
 
 
 def test_an_address_that_is_no_text_is_no_page_of_the_console(console: ConsolePage) -> None:

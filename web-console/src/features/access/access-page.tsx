@@ -1,7 +1,7 @@
-import { Tabs } from "@mantine/core";
 import { useTranslation } from "react-i18next";
 import { PageFrame } from "@/ui/page-frame";
 import { RoleNeeded } from "@/ui/role-needed";
+import { Sections } from "@/ui/sections";
 import { useOperations, useRole } from "@/ui/session";
 import { useUrlState } from "@/ui/url-state";
 import { ApiKeys } from "./api-keys";
@@ -17,40 +17,28 @@ export function AccessPage() {
   const { t } = useTranslation("access");
   const has = useOperations();
   const isAdmin = useRole("admin");
-  const [url, setUrl] = useUrlState({ tab: isAdmin ? "users" : "sessions" });
+  const initial = isAdmin ? "users" : "sessions";
+  const [{ tab }] = useUrlState({ tab: initial });
   const sections = [
-    { name: "users", isThere: isAdmin && has(["GET /v1/users"]), view: <Users /> },
-    { name: "keys", isThere: isAdmin && has(["GET /v1/keys"]), view: <ApiKeys /> },
-    { name: "sessions", isThere: has(["GET /v1/users/{user}/sessions"]), view: <Sessions /> },
-    { name: "roles", isThere: true, view: <Roles /> },
-  ].filter((section) => section.isThere);
-  const shown = sections.some((section) => section.name === url.tab) ? url.tab : (sections[0]?.name ?? "");
-  const isRefused = !isAdmin && ADMINS.includes(url.tab);
+    { name: "users", label: t("tab.users"), isThere: isAdmin && has(["GET /v1/users"]), view: <Users /> },
+    { name: "keys", label: t("tab.keys"), isThere: isAdmin && has(["GET /v1/keys"]), view: <ApiKeys /> },
+    {
+      name: "sessions",
+      label: t("tab.sessions"),
+      isThere: has(["GET /v1/users/{user}/sessions"]),
+      view: <Sessions />,
+    },
+    { name: "roles", label: t("tab.roles"), view: <Roles /> },
+  ];
   return (
     <PageFrame title={t("title")} description={t("description")}>
-      <Tabs
-        value={isRefused ? null : shown}
-        keepMounted={false}
-        onChange={(tab) => {
-          // A search and an open user or key belong to the section that is left.
-          const left = { q: "", user: "", key: "", revoked: "" };
-          setUrl({ tab: tab ?? "", ...left });
-        }}
-      >
-        <Tabs.List mb="sm">
-          {sections.map(({ name }) => (
-            <Tabs.Tab key={name} value={name}>
-              {t(`tab.${name}`)}
-            </Tabs.Tab>
-          ))}
-        </Tabs.List>
-        {isRefused && <RoleNeeded role="admin" />}
-        {sections.map(({ name, view }) => (
-          <Tabs.Panel key={name} value={name}>
-            {view}
-          </Tabs.Panel>
-        ))}
-      </Tabs>
+      <Sections
+        sections={sections}
+        initial={initial}
+        // A search and an open user or key belong to the section that is left.
+        left={{ q: "", user: "", key: "", revoked: "" }}
+        refusal={!isAdmin && ADMINS.includes(tab) ? <RoleNeeded role="admin" /> : null}
+      />
     </PageFrame>
   );
 }

@@ -1,4 +1,4 @@
-import { Alert, Stack, Tabs, Text } from "@mantine/core";
+import { Alert, Stack, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useParams } from "@tanstack/react-router";
 import { useTranslation } from "react-i18next";
@@ -8,8 +8,8 @@ import { CopyAs } from "@/ui/copy-as";
 import { Facts, type Fact } from "@/ui/facts";
 import { useFormat } from "@/ui/format";
 import { PageFrame, QueryState } from "@/ui/page-frame";
+import { Sections } from "@/ui/sections";
 import { useOperations } from "@/ui/session";
-import { useUrlState } from "@/ui/url-state";
 import { Ago, Name, Value } from "@/ui/value";
 import { BrokerState } from "./broker-state";
 import { Drain } from "./drain";
@@ -40,48 +40,37 @@ export function BrokerPage() {
       }
     >
       <QueryState query={query} isEmpty={() => parts.length === 0} empty={t("noBroker", { name })}>
-        {(cluster) => <Sections name={name} parts={parts} cluster={cluster} />}
+        {(cluster) => <BrokerSections name={name} parts={parts} cluster={cluster} />}
       </QueryState>
     </PageFrame>
   );
 }
 
-function Sections({ name, parts, cluster }: { name: string; parts: BrokerSummary[]; cluster: ClusterSummary }) {
+function BrokerSections({ name, parts, cluster }: { name: string; parts: BrokerSummary[]; cluster: ClusterSummary }) {
   const { t } = useTranslation("brokers");
   const has = useOperations();
-  const [{ tab }, setUrl] = useUrlState({ tab: "state" });
-  const hasSettings = has(["GET /v1/brokers/{broker}/settings"]);
-  return (
-    <Tabs
-      value={hasSettings && tab === "settings" ? "settings" : "state"}
-      keepMounted={false}
-      onChange={(next) => {
-        setUrl({ tab: next ?? "" });
-      }}
-    >
-      <Tabs.List mb="sm">
-        <Tabs.Tab value="state">{t("tab.state")}</Tabs.Tab>
-        {hasSettings && <Tabs.Tab value="settings">{t("tab.settings")}</Tabs.Tab>}
-      </Tabs.List>
-      <Tabs.Panel value="state">
-        <Stack gap="sm">
-          {parts.map((part) => (
-            <Part key={part.key} broker={part} />
-          ))}
-          {cluster.unreachable.length > 0 && (
-            <Text size="sm" c="dimmed">
-              {t("unreachable")} <Name>{cluster.unreachable.join(", ")}</Name>
-            </Text>
-          )}
-        </Stack>
-      </Tabs.Panel>
-      {hasSettings && (
-        <Tabs.Panel value="settings">
-          <Settings key={name} broker={name} />
-        </Tabs.Panel>
+  const state = (
+    <Stack gap="sm">
+      {parts.map((part) => (
+        <Part key={part.key} broker={part} />
+      ))}
+      {cluster.unreachable.length > 0 && (
+        <Text size="sm" c="dimmed">
+          {t("unreachable")} <Name>{cluster.unreachable.join(", ")}</Name>
+        </Text>
       )}
-    </Tabs>
+    </Stack>
   );
+  const sections = [
+    { name: "state", label: t("tab.state"), view: state },
+    {
+      name: "settings",
+      label: t("tab.settings"),
+      isThere: has(["GET /v1/brokers/{broker}/settings"]),
+      view: <Settings key={name} broker={name} />,
+    },
+  ];
+  return <Sections sections={sections} />;
 }
 
 /** A master or a slave with all of its numbers. */

@@ -1,4 +1,4 @@
-import { Alert, Button, Group as Row, Menu, Tabs, Text } from "@mantine/core";
+import { Alert, Button, Group as Row, Menu, Text } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { IconDots, IconMailX, IconPlayerPause, IconPlayerPlay, IconRestore } from "@tabler/icons-react";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
@@ -12,9 +12,9 @@ import { AppliedState } from "@/ui/applied-state";
 import { useConfirm } from "@/ui/confirm";
 import { CopyAs } from "@/ui/copy-as";
 import { PageFrame, QueryState } from "@/ui/page-frame";
+import { Sections } from "@/ui/sections";
 import { useOperations, useRole } from "@/ui/session";
 import { Traffic } from "@/ui/traffic";
-import { useUrlState } from "@/ui/url-state";
 import { Ago, Name } from "@/ui/value";
 import { CloneOffsets } from "./clone-offsets";
 import { Clients } from "./clients";
@@ -66,7 +66,7 @@ export function GroupPage() {
         {({ group, etag }) => (
           <>
             <Facts group={group} />
-            <Sections group={group} etag={etag} />
+            <GroupSections group={group} etag={etag} />
           </>
         )}
       </QueryState>
@@ -97,47 +97,50 @@ function Facts({ group }: { group: Group }) {
   );
 }
 
-function Sections({ group, etag }: { group: Group; etag: string | null }) {
+function GroupSections({ group, etag }: { group: Group; etag: string | null }) {
   const { t } = useTranslation("groups");
   const has = useOperations();
-  const [url, setUrl] = useUrlState({ tab: "summary" });
   const name = group.group;
   const sections = [
-    { name: "summary", isThere: has(["GET /v1/reports/lag_report/rows"]), view: <Summary group={name} /> },
-    { name: "offsets", isThere: has(["GET /v1/groups/{group}/offsets"]), view: <Offsets group={name} /> },
-    { name: "clients", isThere: has(["GET /v1/groups/{group}/clients"]), view: <Clients group={name} /> },
+    {
+      name: "summary",
+      label: t("tab.summary"),
+      isThere: has(["GET /v1/reports/lag_report/rows"]),
+      view: <Summary group={name} />,
+    },
+    {
+      name: "offsets",
+      label: t("tab.offsets"),
+      isThere: has(["GET /v1/groups/{group}/offsets"]),
+      view: <Offsets group={name} />,
+    },
+    {
+      name: "clients",
+      label: t("tab.clients"),
+      isThere: has(["GET /v1/groups/{group}/clients"]),
+      view: <Clients group={name} />,
+    },
     {
       name: "subscriptions",
+      label: t("tab.subscriptions"),
       isThere: has(["GET /v1/groups/{group}/subscriptions"]),
       view: <Subscriptions group={name} />,
     },
-    { name: "traffic", isThere: has(["GET /v1/groups/{group}/statistics"]), view: <GroupTraffic group={name} /> },
-    { name: "objectives", isThere: has(["GET /v1/objectives"]), view: <Objectives group={name} /> },
-    { name: "settings", isThere: true, view: <Settings key={name} group={group} etag={etag} /> },
-  ].filter((section) => section.isThere);
-  const shown = sections.some((section) => section.name === url.tab) ? url.tab : (sections[0]?.name ?? "");
-  return (
-    <Tabs
-      value={shown}
-      keepMounted={false}
-      onChange={(tab) => {
-        setUrl({ tab: tab ?? "" });
-      }}
-    >
-      <Tabs.List mb="sm">
-        {sections.map((section) => (
-          <Tabs.Tab key={section.name} value={section.name}>
-            {t(`tab.${section.name}`)}
-          </Tabs.Tab>
-        ))}
-      </Tabs.List>
-      {sections.map((section) => (
-        <Tabs.Panel key={section.name} value={section.name}>
-          {section.view}
-        </Tabs.Panel>
-      ))}
-    </Tabs>
-  );
+    {
+      name: "traffic",
+      label: t("tab.traffic"),
+      isThere: has(["GET /v1/groups/{group}/statistics"]),
+      view: <GroupTraffic group={name} />,
+    },
+    {
+      name: "objectives",
+      label: t("tab.objectives"),
+      isThere: has(["GET /v1/objectives"]),
+      view: <Objectives group={name} />,
+    },
+    { name: "settings", label: t("tab.settings"), view: <Settings key={name} group={group} etag={etag} /> },
+  ];
+  return <Sections sections={sections} />;
 }
 
 function GroupTraffic({ group }: { group: string }) {

@@ -1,4 +1,4 @@
-import { Alert, Button, Group, Stack, Tabs, Text } from "@mantine/core";
+import { Alert, Button, Group, Stack, Text } from "@mantine/core";
 import { IconCalendarClock, IconDownload, IconExternalLink } from "@tabler/icons-react";
 import { useQuery } from "@tanstack/react-query";
 import { useParams } from "@tanstack/react-router";
@@ -11,6 +11,7 @@ import { CopyAs } from "@/ui/copy-as";
 import { useFormat } from "@/ui/format";
 import { useNow } from "@/ui/now";
 import { Empty, PageFrame, QueryState } from "@/ui/page-frame";
+import { Sections } from "@/ui/sections";
 import { useOperations, useRole } from "@/ui/session";
 import { useUrlState } from "@/ui/url-state";
 import { Ago, Name } from "@/ui/value";
@@ -73,7 +74,7 @@ export function ReportPage() {
             <>
               <Facts report={report} />
               <UnderWay report={report} />
-              <Sections report={report} />
+              <ReportSections report={report} />
             </>
           )
         }
@@ -153,33 +154,20 @@ function UnderWay({ report }: { report: Report }) {
   );
 }
 
-function Sections({ report }: { report: Report }) {
+function ReportSections({ report }: { report: Report }) {
   const { t } = useTranslation("reports");
-  const [{ tab, run }, setUrl] = useUrlState({ tab: "results", run: LATEST });
-  const isRuns = tab === "runs";
-  return (
-    <Tabs
-      value={isRuns ? "runs" : "results"}
-      keepMounted={false}
-      onChange={(next) => {
-        setUrl({ tab: next ?? "" });
-      }}
-    >
-      <Tabs.List mb="sm">
-        <Tabs.Tab value="results">{t("tab.results")}</Tabs.Tab>
-        <Tabs.Tab value="runs">{t("tab.runs")}</Tabs.Tab>
-      </Tabs.List>
-      <Tabs.Panel value="results">
-        <Stack gap="sm">
-          <RunChoice job={report.job} run={run} />
-          <Results report={report} run={run} />
-        </Stack>
-      </Tabs.Panel>
-      <Tabs.Panel value="runs">
-        <RunHistory job={report.job} />
-      </Tabs.Panel>
-    </Tabs>
+  const [{ run }] = useUrlState({ run: LATEST });
+  const results = (
+    <Stack gap="sm">
+      <RunChoice job={report.job} run={run} />
+      <Results report={report} run={run} />
+    </Stack>
   );
+  const sections = [
+    { name: "results", label: t("tab.results"), view: results },
+    { name: "runs", label: t("tab.runs"), view: <RunHistory job={report.job} /> },
+  ];
+  return <Sections sections={sections} />;
 }
 
 /** Which run is shown, and its page as HTML. */
@@ -197,7 +185,7 @@ function RunChoice({ job, run }: { job: string; run: string }) {
             variant="subtle"
             size="compact-sm"
             onClick={() => {
-              setUrl({ run: LATEST });
+              setUrl({ run: LATEST }, { push: true });
             }}
           >
             {t("run.toLatest")}

@@ -1,4 +1,4 @@
-import { Alert, Anchor, Button, Group, Tabs, Text } from "@mantine/core";
+import { Alert, Anchor, Button, Group, Text } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { IconSend, IconTrash } from "@tabler/icons-react";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
@@ -12,9 +12,9 @@ import { AppliedState } from "@/ui/applied-state";
 import { useConfirm } from "@/ui/confirm";
 import { CopyAs } from "@/ui/copy-as";
 import { PageFrame, QueryState } from "@/ui/page-frame";
+import { Sections } from "@/ui/sections";
 import { useOperations, useRole } from "@/ui/session";
 import { Traffic } from "@/ui/traffic";
-import { useUrlState } from "@/ui/url-state";
 import { Ago, Name } from "@/ui/value";
 import { Consumers } from "./consumers";
 import { topicQuery, trafficQuery } from "./queries";
@@ -65,7 +65,7 @@ export function TopicPage() {
         {({ topic, etag }) => (
           <>
             <Facts topic={topic} />
-            <Sections topic={topic} etag={etag} />
+            <TopicSections topic={topic} etag={etag} />
           </>
         )}
       </QueryState>
@@ -109,45 +109,38 @@ function Facts({ topic }: { topic: Topic }) {
   );
 }
 
-function Sections({ topic, etag }: { topic: Topic; etag: string | null }) {
+function TopicSections({ topic, etag }: { topic: Topic; etag: string | null }) {
   const { t } = useTranslation("topics");
   const has = useOperations();
-  const [url, setUrl] = useUrlState({ tab: "queues" });
   const sections = [
-    { name: "queues", isThere: has(["GET /v1/topics/{topic}/queues"]), view: <Queues topic={topic.topic} /> },
-    { name: "routes", isThere: true, view: <Routes topic={topic} /> },
-    { name: "rates", isThere: has(["GET /v1/reports/throughput_rollup/rows"]), view: <Rates topic={topic.topic} /> },
+    {
+      name: "queues",
+      label: t("tab.queues"),
+      isThere: has(["GET /v1/topics/{topic}/queues"]),
+      view: <Queues topic={topic.topic} />,
+    },
+    { name: "routes", label: t("tab.routes"), view: <Routes topic={topic} /> },
+    {
+      name: "rates",
+      label: t("tab.rates"),
+      isThere: has(["GET /v1/reports/throughput_rollup/rows"]),
+      view: <Rates topic={topic.topic} />,
+    },
     {
       name: "traffic",
+      label: t("tab.traffic"),
       isThere: has(["GET /v1/topics/{topic}/statistics"]),
       view: <TopicTraffic topic={topic.topic} />,
     },
-    { name: "consumers", isThere: has(["GET /v1/reports/lag_report/rows"]), view: <Consumers topic={topic.topic} /> },
-    { name: "settings", isThere: true, view: <Settings key={topic.topic} topic={topic} etag={etag} /> },
-  ].filter((section) => section.isThere);
-  const shown = sections.some((section) => section.name === url.tab) ? url.tab : (sections[0]?.name ?? "");
-  return (
-    <Tabs
-      value={shown}
-      keepMounted={false}
-      onChange={(tab) => {
-        setUrl({ tab: tab ?? "" });
-      }}
-    >
-      <Tabs.List mb="sm">
-        {sections.map(({ name }) => (
-          <Tabs.Tab key={name} value={name}>
-            {t(`tab.${name}`)}
-          </Tabs.Tab>
-        ))}
-      </Tabs.List>
-      {sections.map(({ name, view }) => (
-        <Tabs.Panel key={name} value={name}>
-          {view}
-        </Tabs.Panel>
-      ))}
-    </Tabs>
-  );
+    {
+      name: "consumers",
+      label: t("tab.consumers"),
+      isThere: has(["GET /v1/reports/lag_report/rows"]),
+      view: <Consumers topic={topic.topic} />,
+    },
+    { name: "settings", label: t("tab.settings"), view: <Settings key={topic.topic} topic={topic} etag={etag} /> },
+  ];
+  return <Sections sections={sections} />;
 }
 
 function TopicTraffic({ topic }: { topic: string }) {
