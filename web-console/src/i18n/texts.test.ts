@@ -35,6 +35,13 @@ test("no text is empty, and Chinese texts use the same values as English ones", 
   }
 });
 
+test.each([
+  ["Broker", "代理"],
+  ["报表", "报告"],
+])("Chinese texts call a thing %s everywhere, and not %s", (_, other) => {
+  expect(valuesOf(zh).filter((text) => text.includes(other))).toEqual([]);
+});
+
 test("each key that the sources name exists", () => {
   const known = all(en);
   const missing: string[] = [];
