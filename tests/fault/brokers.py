@@ -8,6 +8,7 @@ from gantry.runtime.osfilesystem import OsFileSystem
 from gantry.storeformat.findings import Result, Severity
 from gantry.storeformat.scan import StoreReader
 from gantry.storeformat.verify import verify
+from services.broker.store.settings import FlushDiskType
 from tests.support.brokerprocess import BrokerProcess
 
 BROKER = "broker-a"
@@ -31,6 +32,15 @@ NEVER_FULL = {
     "disk_space_clean_forcibly_ratio": 100,
     "disk_space_warning_level_ratio": 100,
     "clean_file_forcibly_enable": False,
+}
+_AN_HOUR_MS = 3_600_000
+# With these settings nothing reaches the disk in time: a harness that cuts the power must see the loss.
+NEVER_FLUSH = {
+    "flush_disk_type": FlushDiskType.ASYNC_FLUSH,
+    "flush_interval_commit_log": _AN_HOUR_MS,
+    "flush_commit_log_thorough_interval": _AN_HOUR_MS,
+    "flush_interval_consume_queue": _AN_HOUR_MS,
+    "flush_consume_queue_thorough_interval": _AN_HOUR_MS,
 }
 
 

@@ -1,4 +1,4 @@
-"""Fixtures of all fault tests: the run's seed and a name server."""
+"""Fixtures of all fault tests: the run's seed, a name server, and a disk whose power can be cut."""
 
 import os
 from collections.abc import Iterator
@@ -8,6 +8,7 @@ import pytest
 
 from gantry.runtime.rng import Rng
 from tests.support.brokerprocess import NamesrvProcess
+from tests.support.powercut import CuttableDisk, cuttable_disk
 
 SEED = int(os.environ["GANTRY_TEST_SEED"])  # tests/conftest.py
 
@@ -24,3 +25,10 @@ def namesrv(tmp_path: Path) -> Iterator[NamesrvProcess]:
     """A name server."""
     with NamesrvProcess(tmp_path / "namesrv") as process:
         yield process
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[CuttableDisk]:
+    """A disk whose power can be cut. Modules with disks of other kinds have their own fixture."""
+    with cuttable_disk(tmp_path) as disk:
+        yield disk

@@ -10,7 +10,6 @@ GANTRY_POWERCUT_COPIES=<n> takes n copies instead of the few that every test run
 import asyncio
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,13 @@ import pytest
 from gantry.runtime.osfilesystem import OsFileSystem
 from gantry.runtime.rng import Rng
 from services.broker.store.settings import FlushDiskType
-from tests.fault.brokers import NEVER_FULL, SMALL_FILES
+from tests.fault.brokers import NEVER_FLUSH, NEVER_FULL, SMALL_FILES
 from tests.fault.cutter import Cut, Cutter
 from tests.fault.popload import PopHistory, PopLoad, drain
 from tests.fault.waitingunit import virtually
 from tests.support.brokerprocess import NamesrvProcess
 from tests.support.brokerunit import BrokerUnit
-from tests.support.powercut import CuttableDisk, cuttable_disk
+from tests.support.powercut import CuttableDisk
 
 COPIES = int(os.environ.get("GANTRY_POWERCUT_COPIES") or 4)
 DOWN_MS_MAX = 5_000
@@ -36,20 +35,8 @@ SETTINGS: dict[str, Any] = {
     "mapped_file_size_timer_log": 1 << 20,
     "flush_disk_type": FlushDiskType.SYNC_FLUSH,
 }
-AN_HOUR_MS = 3_600_000
-NEVER_FLUSH = {
-    "flush_disk_type": FlushDiskType.ASYNC_FLUSH,
-    "flush_interval_commit_log": AN_HOUR_MS,
-    "flush_commit_log_thorough_interval": AN_HOUR_MS,
-}
 
 pytestmark = pytest.mark.powercut
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[CuttableDisk]:
-    with cuttable_disk(tmp_path) as disk:
-        yield disk
 
 
 def cutter_of(disk: CuttableDisk, folder: Path, namesrv: str, rng: Rng, **settings: object) -> Cutter[PopHistory]:

@@ -8,7 +8,6 @@ on a new one. A store is opened and read on each copy; a broker serves some of t
 import asyncio
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,14 +17,13 @@ from gantry.client.admin import Admin
 from gantry.model.message import MessageQueue
 from gantry.model.topic import TopicConfig
 from gantry.runtime.rng import Rng
-from services.broker.store.settings import FlushDiskType
 from tests.fault.admin import Made, keep_churning, keep_creating
-from tests.fault.brokers import BROKER, broker
+from tests.fault.brokers import BROKER, NEVER_FLUSH, broker
 from tests.fault.history import History, assert_kept, check
 from tests.fault.load import Load, assert_keys_found, client, read_all
 from tests.fault.openedstore import opened, read_tables
 from tests.support.brokerprocess import NamesrvProcess
-from tests.support.powercut import CuttableDisk, cuttable_disk
+from tests.support.powercut import CuttableDisk
 
 COPIES = int(os.environ.get("GANTRY_POWERCUT_COPIES") or 6)
 CUTS_PER_LIFE_MAX = 8
@@ -36,14 +34,6 @@ ACKNOWLEDGED_MIN = 20
 TOPICS = {"ONE": 1, "MANY": 3}
 QUEUES = [MessageQueue(topic, BROKER, number) for topic, count in TOPICS.items() for number in range(count)]
 CHURNED = MessageQueue("CHURN", BROKER, 0)
-AN_HOUR = 3_600_000
-NEVER_FLUSH = {
-    "flush_disk_type": FlushDiskType.ASYNC_FLUSH,
-    "flush_interval_commit_log": AN_HOUR,
-    "flush_commit_log_thorough_interval": AN_HOUR,
-    "flush_interval_consume_queue": AN_HOUR,
-    "flush_consume_queue_thorough_interval": AN_HOUR,
-}
 
 pytestmark = pytest.mark.powercut
 
@@ -137,12 +127,6 @@ class PowerCuts:
                 await asyncio.gather(*background, return_exceptions=True)
                 await load.stop()
         return cuts
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[CuttableDisk]:
-    with cuttable_disk(tmp_path) as disk:
-        yield disk
 
 
 @pytest.mark.timeout(60 + 6 * COPIES)

@@ -7,7 +7,6 @@ memory goes on with each copy, on virtual time, until nothing waits. waitinghist
 import asyncio
 import os
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,14 @@ import pytest
 
 from gantry.runtime.osfilesystem import OsFileSystem
 from gantry.runtime.rng import Rng
-from services.broker.store.settings import FlushDiskType
-from tests.fault.brokers import NEVER_FULL, SMALL_FILES
+from tests.fault.brokers import NEVER_FLUSH, NEVER_FULL, SMALL_FILES
 from tests.fault.cutter import Cut, Cutter
 from tests.fault.waitinghistory import WaitingHistory, assert_kept
 from tests.fault.waitingload import LEVELS, ProcessLink, WaitingLoad
 from tests.fault.waitingunit import go_on, virtually
 from tests.support.brokerprocess import NamesrvProcess
 from tests.support.brokerunit import BrokerUnit
-from tests.support.powercut import CuttableDisk, cuttable_disk
+from tests.support.powercut import CuttableDisk
 
 COPIES = int(os.environ.get("GANTRY_POWERCUT_COPIES") or 4)
 DOWN_MS_MAX = 5_000
@@ -43,12 +41,6 @@ SETTINGS: dict[str, Any] = {
     "flush_delay_offset_interval": MARK_MS,
 }
 MARKS_MS = {"t": -1, "l": MARK_MS + 1_500, "x": MARK_MS + 1_500}
-AN_HOUR_MS = 3_600_000
-NEVER_FLUSH = {
-    "flush_disk_type": FlushDiskType.ASYNC_FLUSH,
-    "flush_interval_commit_log": AN_HOUR_MS,
-    "flush_commit_log_thorough_interval": AN_HOUR_MS,
-}
 
 pytestmark = pytest.mark.powercut
 
@@ -62,12 +54,6 @@ def cutter_of(disk: CuttableDisk, folder: Path, namesrv: str, rng: Rng, **settin
     return Cutter(
         disk, folder, namesrv, rng, {**SETTINGS, **settings}, make_history=WaitingHistory, make_load=make_load
     )
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[CuttableDisk]:
-    with cuttable_disk(tmp_path) as disk:
-        yield disk
 
 
 async def check(disk: CuttableDisk, cut: Cut[WaitingHistory], rng: Rng) -> None:
