@@ -4,7 +4,7 @@ type Problem = Schema<"Problem">;
 
 /**
  * The only error of a request. `problem` is the answer of the gateway (RFC 9457); it is null where the gateway gave
- * none, because it can't be reached or something in between answered.
+ * none, because it can't be reached or something in between answered. `isOfChange` tells a change from a read.
  */
 export class ApiError extends Error {
   override readonly name = "ApiError";
@@ -14,6 +14,7 @@ export class ApiError extends Error {
     readonly problem: Problem | null,
     message: string,
     readonly retryAfterSeconds: number | null = null,
+    readonly isOfChange = false,
   ) {
     super(message);
   }
@@ -31,6 +32,14 @@ export class ApiError extends Error {
 
   get isUnreachable(): boolean {
     return this.status === 0;
+  }
+
+  /** Whether the change may have been made all the same: its answer is missing, or says so. */
+  get isInDoubt(): boolean {
+    if (this.problem?.outcome === "unknown") return true;
+    if (!this.isOfChange) return false;
+    // 504: the gateway got no answer itself.
+    return this.problem === null ? this.isUnreachable || this.status >= 500 : this.status === 504;
   }
 
   get isRetryable(): boolean {

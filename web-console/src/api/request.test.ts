@@ -61,6 +61,23 @@ test("a gateway that can't be reached is told apart from one that refuses", asyn
   expect(error).toMatchObject({ isUnreachable: true, isRetryable: true });
 });
 
+test("a change without an answer is in doubt; a read and a refusal are not", async () => {
+  const drain = () => request("post", "/v1/brokers/{broker}:drain", { path: { broker: "a" } }).catch((e: unknown) => e);
+  vi.stubGlobal("fetch", () => Promise.reject(new TypeError("failed")));
+  expect(await drain()).toMatchObject({ isInDoubt: true });
+  expect(await request("get", "/v1/cluster").catch((e: unknown) => e)).toMatchObject({ isInDoubt: false });
+  answerWith(504, "<html>", { "content-type": "text/html" });
+  expect(await drain()).toMatchObject({ isInDoubt: true });
+  answerWith(504, problem("broker-timeout", 504), PROBLEM);
+  expect(await drain()).toMatchObject({ isInDoubt: true });
+  answerWith(503, { ...problem("broker-unavailable", 503), outcome: "unknown" }, PROBLEM);
+  expect(await drain()).toMatchObject({ isInDoubt: true });
+  answerWith(503, problem("broker-unavailable", 503), PROBLEM);
+  expect(await drain()).toMatchObject({ isInDoubt: false });
+  answerWith(404, "<html>", { "content-type": "text/html" });
+  expect(await drain()).toMatchObject({ isInDoubt: false });
+});
+
 test("only changes carry the CSRF token", async () => {
   const sent = answerWith(204, undefined);
   setCsrf("token");

@@ -65,7 +65,7 @@ export async function request<M extends Method, P extends PathOf<M> & string>(
   const url = fillPath(path, options.path as Record<string, string> | undefined, options.query);
   const response = await send(method, url, options);
   if (!response.ok) {
-    const error = await errorOf(response);
+    const error = await errorOf(response, isChange(method));
     // A refused log-in has the same type, but there was no session to lose.
     if (error.kind === "unauthenticated" && path !== "/v1/session") {
       setCsrf(null);
@@ -84,10 +84,10 @@ async function send(method: Method, url: string, options: RequestOptions<string,
   if (options.body !== undefined) {
     headers.set("content-type", "application/json");
   }
-  if (method !== "get" && csrf !== null) {
+  if (isChange(method) && csrf !== null) {
     headers.set("x-csrf-token", csrf);
   }
-  const timeoutMs = options.timeoutMs ?? (method === "get" ? READ_TIMEOUT_MS : CHANGE_TIMEOUT_MS);
+  const timeoutMs = options.timeoutMs ?? (isChange(method) ? CHANGE_TIMEOUT_MS : READ_TIMEOUT_MS);
   const timeout = AbortSignal.timeout(timeoutMs);
   const beganAtMs = performance.now();
   const init: RequestInit = {
@@ -109,8 +109,13 @@ async function send(method: Method, url: string, options: RequestOptions<string,
       throw error;
     }
     noteSilence(beganAtMs);
-    throw new ApiError(0, null, timeout.aborted ? `no answer within ${timeoutMs / 1_000} s` : "no answer");
+    const reason = timeout.aborted ? `no answer within ${timeoutMs / 1_000} s` : "no answer";
+    throw new ApiError(0, null, reason, null, isChange(method));
   }
+}
+
+function isChange(method: Method): boolean {
+  return method !== "get";
 }
 
 function isProblem(response: Response): boolean {
@@ -125,13 +130,14 @@ async function readJson(response: Response): Promise<unknown> {
   }
 }
 
-async function errorOf(response: Response): Promise<ApiError> {
+async function errorOf(response: Response, isOfChange: boolean): Promise<ApiError> {
   const problem = isProblem(response) ? ((await readJson(response)) as Schema<"Problem">) : null;
   return new ApiError(
     response.status,
     problem,
     problem?.detail ?? `HTTP ${response.status}`,
     secondsOf(response.headers.get("retry-after")),
+    isOfChange,
   );
 }
 

@@ -3,13 +3,12 @@ import { IconLogout, IconLogout2, IconPassword, IconUserCircle } from "@tabler/i
 import { useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
-import { notifications } from "@mantine/notifications";
-import { asApiError } from "@/api/api-error";
 import { logOut } from "@/api/session";
 import { endSessions } from "@/api/users";
 import { gantryCommand } from "@/models/commands";
 import { ChangePassword } from "./change-password";
 import { useConfirm } from "./confirm";
+import { useFailureNotice } from "./problem";
 import { useCaller, useOperations } from "./session";
 
 const ICON_PX = 18;
@@ -19,6 +18,7 @@ export function AccountMenu() {
   const { t } = useTranslation("session");
   const caller = useCaller();
   const client = useQueryClient();
+  const noteFailure = useFailureNotice();
   const confirm = useConfirm();
   const has = useOperations();
   const [isChanging, setChanging] = useState(false);
@@ -43,8 +43,7 @@ export function AccountMenu() {
       leave();
     } catch (error) {
       // Unlike a log-out from here, this promises something about other places; a failure must not look like success.
-      const message = asApiError(error).message;
-      notifications.show({ title: t("everywhere.failed"), message, color: "red", autoClose: false });
+      noteFailure(t("everywhere.failed"), error);
     }
   };
   return (

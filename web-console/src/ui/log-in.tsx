@@ -101,10 +101,16 @@ function LogInForm() {
 function Refusal({ error }: { error: Error }): ReactNode {
   const { t } = useTranslation("session");
   const found = asApiError(error);
-  if (found.status !== 401 && found.status !== 429) return <Problem error={error} />;
+  const texts: Record<number, string> = {
+    0: t("noAnswer"),
+    401: t("wrong"),
+    429: t("wait", { seconds: found.retryAfterSeconds ?? 60 }),
+  };
+  const text = texts[found.status];
+  if (text === undefined) return <Problem error={error} />;
   return (
     <Alert role="alert" color="red" variant="light">
-      {found.status === 401 ? t("wrong") : t("wait", { seconds: found.retryAfterSeconds ?? 60 })}
+      {text}
     </Alert>
   );
 }

@@ -1,5 +1,6 @@
 import { Alert, Button, Code, Group, Stack, Text } from "@mantine/core";
 import { IconAlertTriangle, IconLock, IconPlugConnectedX } from "@tabler/icons-react";
+import { notifications } from "@mantine/notifications";
 import { useTranslation } from "react-i18next";
 import { ApiError, asApiError } from "@/api/api-error";
 
@@ -10,10 +11,39 @@ export function GatewayAway() {
   return <Problem error={new ApiError(0, null, "")} />;
 }
 
-/** The one place that shows an error of the API: what happened, which field, and how to report it. */
+/** Returns a function that tells what an error means for the reader. */
+function useDetail(): (error: ApiError) => string {
+  const { t } = useTranslation();
+  return (error) => {
+    if (error.isInDoubt && error.problem === null) return t("error.inDoubt");
+    if (error.isUnreachable) return t("error.unreachableDetail");
+    return error.kind === "unauthenticated" ? t("error.sessionEndedDetail") : error.message;
+  };
+}
+
+/**
+ * Returns a function that tells of a change that failed, beside the page. The title says what did not happen; it is not
+ * used where the change may have been made.
+ */
+export function useFailureNotice(): (title: string, error: unknown) => void {
+  const { t } = useTranslation();
+  const detailOf = useDetail();
+  return (title, error) => {
+    const found = asApiError(error);
+    notifications.show({
+      title: found.isInDoubt ? t("error.inDoubtTitle") : title,
+      message: detailOf(found),
+      color: "red",
+      autoClose: false,
+    });
+  };
+}
+
+/** The place that shows an error of the API within a page: what happened, which field, and how to report it. */
 export function Problem({ error, onRetry }: { error: unknown; onRetry?: () => void }) {
   const { t } = useTranslation();
   const found = asApiError(error);
+  const detail = useDetail()(found);
   const problem = found.problem;
   const isRefused = found.status === 403;
   // The log-in over the page says the rest. A request without a session has changed nothing.
@@ -40,11 +70,7 @@ export function Problem({ error, onRetry }: { error: unknown; onRetry?: () => vo
     >
       <Stack gap="xs">
         <Text size="sm" style={{ overflowWrap: "anywhere" }}>
-          {found.isUnreachable
-            ? t("error.unreachableDetail")
-            : isLoggedOut
-              ? t("error.sessionEndedDetail")
-              : found.message}
+          {detail}
         </Text>
         {problem !== null && (
           <Text size="xs" c="dimmed">

@@ -89,6 +89,18 @@ test("a drained broker can be taken back; a viewer and a broker that does not te
   expect(screen.queryByRole("button", { name: "Undo drain" })).toBeNull();
 });
 
+test("if no answer says whether a broker is drained, the console does not claim that it is not", async () => {
+  stubGateway({
+    "GET /v1/cluster": cluster(broker("broker-a", { drained: true })),
+    "POST /v1/brokers/{broker}:undrain": refused("broker-timeout", 504),
+  });
+  await renderView(<BrokerPage />, at());
+  fireEvent.click(await screen.findByRole("button", { name: "Undo drain" }));
+  fireEvent.click(await screen.findByRole("button", { name: "Take messages" }));
+  expect(await screen.findByText("The outcome is unknown")).toBeTruthy();
+  expect(screen.queryByText(/was not changed/)).toBeNull();
+});
+
 test("the size of a store is exact beyond 2^53", async () => {
   stubGateway({ "GET /v1/cluster": cluster(broker("broker-a")) });
   await renderView(<BrokerPage />, at());

@@ -2,11 +2,11 @@ import { Button } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useTranslation } from "react-i18next";
-import { asApiError } from "@/api/api-error";
 import { hasSubstitute, type BrokerSummary, type ClusterSummary } from "@/models/cluster";
 import { gantryCommand } from "@/models/commands";
 import { useConfirm } from "@/ui/confirm";
 import { CopyAs } from "@/ui/copy-as";
+import { useFailureNotice } from "@/ui/problem";
 import { useOperations, useRole } from "@/ui/session";
 import { keys, setDrained } from "./queries";
 
@@ -17,6 +17,7 @@ export function Drain({ broker, cluster }: { broker: BrokerSummary; cluster: Clu
   const isOperator = useRole("operator");
   const confirm = useConfirm();
   const client = useQueryClient();
+  const noteFailure = useFailureNotice();
   const name = broker.name;
   const change = useMutation({
     mutationFn: (isDrained: boolean) => setDrained(name, isDrained),
@@ -28,12 +29,7 @@ export function Drain({ broker, cluster }: { broker: BrokerSummary; cluster: Clu
       await client.invalidateQueries({ queryKey: keys.all });
     },
     onError: (error) => {
-      notifications.show({
-        title: t("drain.failed", { name }),
-        message: asApiError(error).message,
-        color: "red",
-        autoClose: false,
-      });
+      noteFailure(t("drain.failed", { name }), error);
     },
   });
   // A broker that does not tell may be either, so nothing is offered.

@@ -5,13 +5,13 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useNavigate, useParams } from "@tanstack/react-router";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
-import { asApiError } from "@/api/api-error";
 import { changeGroup, deleteGroup, groupKeys, type Group, type OffsetReset } from "@/api/groups";
 import { gantryCommand, type Call } from "@/models/commands";
 import { AppliedState } from "@/ui/applied-state";
 import { useConfirm } from "@/ui/confirm";
 import { CopyAs } from "@/ui/copy-as";
 import { PageFrame, QueryState } from "@/ui/page-frame";
+import { useFailureNotice } from "@/ui/problem";
 import { Sections } from "@/ui/sections";
 import { useOperations, useRole } from "@/ui/session";
 import { Traffic } from "@/ui/traffic";
@@ -203,6 +203,7 @@ function Pause({ group, etag }: { group: Group; etag: string | null }) {
   const { t } = useTranslation("groups");
   const confirm = useConfirm();
   const client = useQueryClient();
+  const noteFailure = useFailureNotice();
   const verb = group.consume ? "pause" : "resume";
   const change = useMutation({
     mutationFn: () => changeGroup(group.group, { consume: !group.consume }, etag ?? ""),
@@ -211,7 +212,7 @@ function Pause({ group, etag }: { group: Group; etag: string | null }) {
       await client.invalidateQueries({ queryKey: groupKeys.all });
     },
     onError: async (error) => {
-      notifications.show({ title: t(`${verb}.failed`), message: error.message, color: "red", autoClose: false });
+      noteFailure(t(`${verb}.failed`), error);
       await client.invalidateQueries({ queryKey: groupKeys.detail(group.group) });
     },
   });
@@ -242,6 +243,7 @@ function More({ name, mayDelete, onClone }: { name: string; mayDelete: boolean; 
   const { t } = useTranslation("groups");
   const confirm = useConfirm();
   const client = useQueryClient();
+  const noteFailure = useFailureNotice();
   const navigate = useNavigate();
   const remove = useMutation({
     mutationFn: () => deleteGroup(name),
@@ -252,12 +254,7 @@ function More({ name, mayDelete, onClone }: { name: string; mayDelete: boolean; 
       notifications.show({ message: t("delete.done", { name }), color: "green" });
     },
     onError: (error) => {
-      notifications.show({
-        title: t("delete.failed", { name }),
-        message: asApiError(error).message,
-        color: "red",
-        autoClose: false,
-      });
+      noteFailure(t("delete.failed", { name }), error);
     },
   });
   const ask = async () => {

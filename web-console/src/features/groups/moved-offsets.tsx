@@ -10,6 +10,7 @@ import { movedBy } from "@/models/groups";
 import { useConfirm } from "@/ui/confirm";
 import { DataTable, type Column } from "@/ui/data-table";
 import { useFormat } from "@/ui/format";
+import { useFailureNotice } from "@/ui/problem";
 import { Name, Value } from "@/ui/value";
 
 const ICON_PX = 16;
@@ -126,6 +127,7 @@ export function Undo({ group, token, onDone }: { group: string; token: string; o
   const { t } = useTranslation("groups");
   const confirm = useConfirm();
   const client = useQueryClient();
+  const noteFailure = useFailureNotice();
   const undo = useMutation({
     mutationFn: () => undoReset(group, token),
     onSuccess: async (moved) => {
@@ -139,7 +141,7 @@ export function Undo({ group, token, onDone }: { group: string; token: string; o
       await client.invalidateQueries({ queryKey: groupKeys.detail(group) });
     },
     onError: (error) => {
-      notifications.show({ title: t("undo.failed"), message: error.message, color: "red", autoClose: false });
+      noteFailure(t("undo.failed"), error);
     },
   });
   const ask = async () => {

@@ -13,6 +13,7 @@ import { CopyAs } from "@/ui/copy-as";
 import { useFormat } from "@/ui/format";
 import { MessageLife } from "@/ui/message-life";
 import { QueryState } from "@/ui/page-frame";
+import { useFailureNotice } from "@/ui/problem";
 import { useOperations, useRole } from "@/ui/session";
 import { Name } from "@/ui/value";
 import { saveMessages } from "./export";
@@ -115,6 +116,7 @@ function TransactionLink({ message }: { message: Message }) {
 /** Sends a copy of the message to its topic, where every group gets it. */
 function Resend({ message }: { message: Message }) {
   const { t } = useTranslation("messages");
+  const noteFailure = useFailureNotice();
   const has = useOperations();
   const isOperator = useRole("operator");
   const confirm = useConfirm();
@@ -131,7 +133,7 @@ function Resend({ message }: { message: Message }) {
       notifications.show({ message: t("resend.done", { id: sent.message_id }), color: "green" });
     },
     onError: (error) => {
-      notifications.show({ title: t("resend.failed"), message: error.message, color: "red", autoClose: false });
+      noteFailure(t("resend.failed"), error);
     },
   });
   if (!isOperator || !has(["POST /v1/topics/{topic}/messages"])) return null;

@@ -3,8 +3,8 @@ import { notifications } from "@mantine/notifications";
 import { IconPlayerPlay } from "@tabler/icons-react";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useTranslation } from "react-i18next";
-import { asApiError } from "@/api/api-error";
 import { isActive, type Report } from "@/models/reports";
+import { useFailureNotice } from "@/ui/problem";
 import { useOperations, useRole } from "@/ui/session";
 import { keys, startRun } from "./queries";
 
@@ -16,6 +16,7 @@ export function RunNow({ report, isCompact = false }: { report: Report; isCompac
   const has = useOperations();
   const isOperator = useRole("operator");
   const client = useQueryClient();
+  const noteFailure = useFailureNotice();
   const name = t(`job.${report.job}.name`, { defaultValue: report.job });
   const start = useMutation({
     mutationFn: () => startRun(report.job),
@@ -24,12 +25,7 @@ export function RunNow({ report, isCompact = false }: { report: Report; isCompac
       void client.invalidateQueries({ queryKey: keys.all });
     },
     onError: (error) => {
-      notifications.show({
-        title: t("run.refused", { name }),
-        message: asApiError(error).message,
-        color: "red",
-        autoClose: false,
-      });
+      noteFailure(t("run.refused", { name }), error);
     },
   });
   if (!isOperator || !has(["POST /v1/reports/{job}/runs"])) return null;

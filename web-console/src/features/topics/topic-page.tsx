@@ -5,13 +5,13 @@ import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link, useNavigate, useParams } from "@tanstack/react-router";
 import { useState } from "react";
 import { useTranslation } from "react-i18next";
-import { asApiError } from "@/api/api-error";
 import { deleteTopic, topicKeys, type Topic } from "@/api/topics";
 import { gantryCommand } from "@/models/commands";
 import { AppliedState } from "@/ui/applied-state";
 import { useConfirm } from "@/ui/confirm";
 import { CopyAs } from "@/ui/copy-as";
 import { PageFrame, QueryState } from "@/ui/page-frame";
+import { useFailureNotice } from "@/ui/problem";
 import { Sections } from "@/ui/sections";
 import { useOperations, useRole } from "@/ui/session";
 import { Traffic } from "@/ui/traffic";
@@ -153,6 +153,7 @@ function Delete({ name }: { name: string }) {
   const { t } = useTranslation("topics");
   const confirm = useConfirm();
   const client = useQueryClient();
+  const noteFailure = useFailureNotice();
   const navigate = useNavigate();
   const remove = useMutation({
     mutationFn: () => deleteTopic(name),
@@ -163,12 +164,7 @@ function Delete({ name }: { name: string }) {
       notifications.show({ message: t("delete.done", { name }), color: "green" });
     },
     onError: (error) => {
-      notifications.show({
-        title: t("delete.failed", { name }),
-        message: asApiError(error).message,
-        color: "red",
-        autoClose: false,
-      });
+      noteFailure(t("delete.failed", { name }), error);
     },
   });
   const ask = async () => {
