@@ -50,11 +50,10 @@ def cutter_of(disk: CuttableDisk, folder: Path, namesrv: str, rng: Rng, **settin
 
 async def check(disk: CuttableDisk, cut: Cut[PopHistory], rng: Rng) -> None:
     """Go on with a copy until nothing comes."""
-    cut_ms = cut.kills_ms[-1]
 
     async def work() -> None:
         unit = BrokerUnit(files=OsFileSystem(), store_path_root_dir=str(path / "data" / cut.store), **SETTINGS)
-        await drain(unit, cut.history, wall_ms=cut_ms + 1 + rng.below(DOWN_MS_MAX), cut_ms=cut_ms)
+        await drain(unit, cut.history, wall_ms=cut.kills_ms[-1] + 1 + rng.below(DOWN_MS_MAX))
 
     print(f"cut {cut.image.stem}: {cut.history.summary()}")
     with disk.restored(cut.image) as path:

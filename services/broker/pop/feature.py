@@ -25,6 +25,7 @@ from services.broker.pop.polling import PopPolling
 from services.broker.pop.positions import Positions
 from services.broker.pop.processor import PopProcessor
 from services.broker.pop.revive import REVIVE_INTERVAL_MS, Reviver, ReviveTimers
+from services.broker.pop.revived import mark_revived
 from services.broker.pop.revivelog import ReviveLog
 from services.broker.pop.taken import TakenProcessor
 from services.broker.pop.taking import Taking
@@ -163,9 +164,14 @@ class PopFeature:
             if tables.topics.find(queue[0]) is not None and tables.groups.find(queue[1]) is not None:
                 end = self._broker.store.max_offset(queue[0], queue[2])
                 self.positions.set(queue, min(offset, end))
+        revived = mark_revived(self.points, self._broker.store, self._broker.clock.now_ms())
         if replayed.records:
             log.info(
-                "pops read", records=replayed.records, check_points=len(self.points), in_flight=self.points.in_flight
+                "pops read",
+                records=replayed.records,
+                check_points=len(self.points),
+                in_flight=self.points.in_flight,
+                already_revived=revived,
             )
 
     def _subscribe(self) -> None:

@@ -1,8 +1,8 @@
 """Revive: messages whose invisible time is over are stored again, in the pop retry topic of their group.
 
 The copy has one more reconsume time. After the group's maximum, it is a dead letter instead. When the copies are durable,
-the broker appends an acknowledgement of the messages to the revive topic. A crash before that repeats the revive, so that
-no message is lost; in the worst case, there are two copies.
+the broker appends an acknowledgement of the messages to the revive topic. After a crash before that, a start finds the
+copies (revived.py), and the messages without one are revived.
 
 Concurrency: one task, in the loop's thread.
 """

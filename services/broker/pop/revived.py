@@ -1,0 +1,83 @@
+"""Finds what the broker had revived before it ended, without a note of it in the revive topic.
+
+The note follows when the copy of a message is durable (revive.py), so a crash may come between the two. The copy tells
+which message it was made from: it has the id of the first of all copies, and one more reconsume time.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from gantry.model import names
+from gantry.model.message import StoredMessage
+from gantry.model.propertyname import PropertyName
+from gantry.model.record import decode_record
+from services.broker.pop.checkpoints import CheckPointTable
+from services.broker.store.messagestore import MessageStore
+
+COPIES_MAX: Final = 100_000
+"""Number of the newest copies of a topic that are looked at. Only those of the last moments lack their note."""
+_READ_MAX: Final = 512
+
+_Identity = tuple[str, int]
+
+
+def mark_revived(points: CheckPointTable, store: MessageStore, now_ms: int) -> int:
+    """Note in the table that messages are done whose copies are stored. A start calls this; it may wait.
+
+    Returns:
+        The number of messages.
+    """
+    due = [point for point in points if point.due_at_ms <= now_ms]
+    since_ms = min((point.due_at_ms for point in due), default=now_ms)
+    copies: dict[str, dict[_Identity, int]] = {}
+    number = 0
+    for point in due:
+        stored: dict[_Identity, int] = {}
+        for topic in _topics_of_copies(point.key.topic, point.key.group):
+            if topic not in copies:
+                copies[topic] = _copies(store, topic, since_ms)
+            stored |= copies[topic]
+        for offset in point.left_offsets() if stored else ():
+            message = next(_read(store, point.key.topic, point.key.queue_id, offset, 1), None)
+            if message is None or message.queue_offset != offset:
+                continue
+            origin, reconsume_times = _identity(message)
+            # An older copy belongs to an earlier life of the message, before it was a dead letter and sent again.
+            if stored.get((origin, reconsume_times + 1), -1) >= point.due_at_ms:
+                points.mark(point, offset)
+                number += 1
+    return number
+
+
+def _topics_of_copies(topic: str, group: str) -> Sequence[str]:
+    """Return the topics in which copies of a topic's messages are stored, retry topics in both spellings."""
+    retry = (
+        {topic}
+        if names.is_retry_topic(topic)
+        else {names.pop_retry_topic(group, topic, is_v2=is_v2) for is_v2 in (False, True)}
+    )
+    return [*retry, names.dlq_topic(group)]
+
+
+def _copies(store: MessageStore, topic: str, since_ms: int) -> dict[_Identity, int]:
+    """Return the store times of copies, by what they were made from."""
+    end = store.max_offset(topic, 0)
+    first = max(store.offset_by_time(topic, 0, since_ms), end - COPIES_MAX)
+    return {_identity(message): message.stored_at_ms for message in _read(store, topic, 0, first, end - first)}
+
+
+def _read(store: MessageStore, topic: str, queue_id: int, first: int, count: int) -> Iterator[StoredMessage]:
+    end = first + count
+    while first < end:
+        wanted = min(end - first, _READ_MAX)
+        result = store.get(topic, queue_id, first, wanted, wide_messages=wanted)
+        if not result.records and result.next_offset <= first:
+            return
+        for record in result.records:
+            if record:
+                yield decode_record(record, check_crc=False)
+        first = result.next_offset
+
+
+def _identity(message: StoredMessage) -> _Identity:
+    return message.properties.get(PropertyName.ORIGIN_MESSAGE_ID) or message.stored_id, message.reconsume_times

@@ -1,0 +1,73 @@
+"""A broker that ends between a copy and the note of it makes no second copy."""
+
+import asyncio
+
+import pytest
+
+from tests.support.brokerunit import BrokerUnit
+from tests.support.memfilesystem import MemFileSystem
+from tests.support.pops import acked, bodies, make_group, pop
+
+INVISIBLE_MS = 1_000
+COUNT = 6
+
+
+async def end_within_a_revive(**group: int) -> MemFileSystem:
+    """Return the files of a broker that ended when it had stored copies, and not noted it."""
+    async with BrokerUnit() as unit:
+        await unit.make_topic("T", 2)
+        await make_group(unit, "g", **group)
+        for number in range(COUNT):
+            await unit.send("T", b"m%d" % number, queue_id=number % 2)
+        items = await pop(unit, invisible_time=INVISIBLE_MS)
+        items += await pop(unit, invisible_time=INVISIBLE_MS)
+        assert len(items) == COUNT
+        await acked(unit, items[:1])
+        unit.flush_is_stuck = True
+        await asyncio.sleep(2 * INVISIBLE_MS / 1_000)
+        files = unit.files
+    assert isinstance(files, MemFileSystem)
+    return files
+
+
+async def take_all(unit: BrokerUnit, topic: str = "T") -> list[str]:
+    """Pop and acknowledge until nothing comes."""
+    await asyncio.sleep(1)
+    taken: list[str] = []
+    while items := await pop(unit, topic, invisible_time=60_000):
+        await acked(unit, items, topic)
+        taken += bodies(items)
+    return sorted(taken)
+
+
+@pytest.mark.parametrize("is_v2", [False, True])
+async def test_each_message_comes_once(is_v2: bool) -> None:
+    files = await end_within_a_revive()
+    async with BrokerUnit(files=files, enable_retry_topic_v2=is_v2) as unit:
+        taken = await take_all(unit)
+        assert len(taken) == len(set(taken)) == COUNT - 1
+    async with BrokerUnit(files=files, enable_retry_topic_v2=is_v2) as unit:
+        assert await take_all(unit) == []
+
+
+async def test_there_is_one_dead_letter() -> None:
+    files = await end_within_a_revive(retry_max_times=0)
+    async with BrokerUnit(files=files) as unit:
+        assert await take_all(unit) == []
+        assert unit.store.max_offset("%DLQ%g", 0) == COUNT - 1
+
+
+async def test_a_message_without_a_copy_comes() -> None:
+    async with BrokerUnit() as unit:
+        await unit.make_topic("T", 1)
+        await make_group(unit, "g")
+        await unit.send("T", b"first")
+        await pop(unit, invisible_time=INVISIBLE_MS)
+        await asyncio.sleep(2 * INVISIBLE_MS / 1_000)
+        await unit.send("T", b"second")
+        assert len(await pop(unit, max_msg_nums=1, invisible_time=INVISIBLE_MS)) == 1
+        assert len(await pop(unit, invisible_time=INVISIBLE_MS)) == 1
+        files = unit.files
+    await asyncio.sleep(2 * INVISIBLE_MS / 1_000)
+    async with BrokerUnit(files=files) as unit:
+        assert await take_all(unit) == ["first", "second"]
