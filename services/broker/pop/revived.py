@@ -5,18 +5,24 @@ which message it was made from: it has the id of the first of all copies, and on
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Final
 
 from gantry.model import names
+from gantry.model.errors import RecordError
 from gantry.model.message import StoredMessage
 from gantry.model.propertyname import PropertyName
 from gantry.model.record import decode_record
-from services.broker.pop.checkpoints import CheckPointTable
+from gantry.runtime.telemetry import logger
+from services.broker.pop.checkpoints import CheckPoint, CheckPointTable
+from services.broker.store.errors import StoreReadError
 from services.broker.store.messagestore import MessageStore
 
 COPIES_MAX: Final = 100_000
 """Number of the newest copies of a topic that are looked at. Only those of the last moments lack their note."""
 _READ_MAX: Final = 512
+
+log = logger("broker.pop")
 
 _Identity = tuple[str, int]
 
@@ -27,23 +33,36 @@ def mark_revived(points: CheckPointTable, store: MessageStore, now_ms: int) -> i
     Returns:
         The number of messages.
     """
-    due = [point for point in points if point.due_at_ms <= now_ms]
-    since_ms = min((point.due_at_ms for point in due), default=now_ms)
-    copies: dict[str, dict[_Identity, int]] = {}
+    due = sorted((point for point in points if point.due_at_ms <= now_ms), key=_topic_and_group)
     number = 0
-    for point in due:
-        stored: dict[_Identity, int] = {}
-        for topic in _topics_of_copies(point.key.topic, point.key.group):
-            if topic not in copies:
-                copies[topic] = _copies(store, topic, since_ms)
-            stored |= copies[topic]
-        for offset in point.left_offsets() if stored else ():
-            message = next(_read(store, point.key.topic, point.key.queue_id, offset, 1), None)
+    for (topic, group), members in groupby(due, key=_topic_and_group):
+        try:
+            number += _mark(points, store, topic, group, list(members))
+        except (StoreReadError, RecordError, OSError) as error:
+            # A second copy is better than a broker that does not start.
+            log.warning("copies can't be read, so messages may come twice", topic=topic, group=group, reason=str(error))
+    return number
+
+
+def _topic_and_group(point: CheckPoint) -> tuple[str, str]:
+    return point.key.topic, point.key.group
+
+
+def _mark(points: CheckPointTable, store: MessageStore, topic: str, group: str, due: Sequence[CheckPoint]) -> int:
+    """Do it for the check points of one topic and group, so that only their copies are in memory."""
+    since_ms = min(point.due_at_ms for point in due)
+    copies: dict[_Identity, int] = {}
+    for name in _topics_of_copies(topic, group):
+        copies |= _copies(store, name, since_ms)
+    number = 0
+    for point in due if copies else ():
+        for offset in point.left_offsets():
+            message = next(_read(store, topic, point.key.queue_id, offset, 1), None)
             if message is None or message.queue_offset != offset:
                 continue
             origin, reconsume_times = _identity(message)
             # An older copy belongs to an earlier life of the message, before it was a dead letter and sent again.
-            if stored.get((origin, reconsume_times + 1), -1) >= point.due_at_ms:
+            if copies.get((origin, reconsume_times + 1), -1) >= point.due_at_ms:
                 points.mark(point, offset)
                 number += 1
     return number

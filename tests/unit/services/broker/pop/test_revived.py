@@ -1,9 +1,12 @@
 """A broker that ends between a copy and the note of it makes no second copy."""
 
 import asyncio
+from errno import EIO
+from typing import NoReturn
 
 import pytest
 
+from services.broker.store.reader import Reader
 from tests.support.brokerunit import BrokerUnit
 from tests.support.memfilesystem import MemFileSystem
 from tests.support.pops import acked, bodies, make_group, pop
@@ -48,6 +51,18 @@ async def test_each_message_comes_once(is_v2: bool) -> None:
         assert len(taken) == len(set(taken)) == COUNT - 1
     async with BrokerUnit(files=files, enable_retry_topic_v2=is_v2) as unit:
         assert await take_all(unit) == []
+
+
+async def test_copies_that_cannot_be_read_do_not_stop_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = await end_within_a_revive()
+
+    def fail(*_: object) -> NoReturn:
+        raise OSError(EIO, "a bad block")
+
+    monkeypatch.setattr(Reader, "offset_by_time", fail)
+    async with BrokerUnit(files=files) as unit:
+        monkeypatch.undo()
+        assert len(set(await take_all(unit))) == COUNT - 1
 
 
 async def test_there_is_one_dead_letter() -> None:
