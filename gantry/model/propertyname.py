@@ -73,6 +73,8 @@ class PropertyName:
     DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
     # Gantry's own: the stored id of the dead letter that was sent again as this message.
     REDRIVEN_FROM: Final = "GANTRY_REDRIVEN_FROM"
+    # Gantry's own: the stored id of the popped message whose invisible time ended, and whose copy this is.
+    REVIVED_FROM: Final = "GANTRY_REVIVED_FROM"
     # Gantry's own: this message takes the place of one with the same key that waits for this second and is recalled next.
     REPLACES_SECOND: Final = "GANTRY_REPLACES_SECOND"
 

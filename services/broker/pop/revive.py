@@ -224,6 +224,7 @@ def _copy(message: StoredMessage, point: CheckPoint, group: SubscriptionGroup) -
     properties.setdefault(PropertyName.FIRST_POP_TIME, str(point.key.popped_at_ms))
     properties.setdefault(PropertyName.RETRY_TOPIC, _origin(topic, group_name))
     properties.setdefault(PropertyName.ORIGIN_MESSAGE_ID, message.stored_id)
+    properties[PropertyName.REVIVED_FROM] = message.stored_id
     return NewMessage(
         names.dlq_topic(group_name) if is_dead else "",
         0,

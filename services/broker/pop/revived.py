@@ -1,7 +1,7 @@
 """Finds what the broker had revived before it ended, without a note of it in the revive topic.
 
-The note follows when the copy of a message is durable (revive.py), so a crash may come between the two. The copy tells
-which message it was made from: it has the id of the first of all copies, and one more reconsume time.
+The note follows when the copy of a message is durable (revive.py), so a crash may come between the two. The copy names
+the message that it was made from (GANTRY_REVIVED_FROM). Copies of older releases do not, so their messages are revived again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,8 +23,6 @@ COPIES_MAX: Final = 100_000
 _READ_MAX: Final = 512
 
 log = logger("broker.pop")
-
-_Identity = tuple[str, int]
 
 
 def mark_revived(points: CheckPointTable, store: MessageStore, now_ms: int) -> int:
@@ -51,7 +49,7 @@ def _topic_and_group(point: CheckPoint) -> tuple[str, str]:
 def _mark(points: CheckPointTable, store: MessageStore, topic: str, group: str, due: Sequence[CheckPoint]) -> int:
     """Do it for the check points of one topic and group, so that only their copies are in memory."""
     since_ms = min(point.due_at_ms for point in due)
-    copies: dict[_Identity, int] = {}
+    copies: dict[str, int] = {}
     for name in _topics_of_copies(topic, group):
         copies |= _copies(store, name, since_ms)
     number = 0
@@ -60,9 +58,8 @@ def _mark(points: CheckPointTable, store: MessageStore, topic: str, group: str, 
             message = next(_read(store, topic, point.key.queue_id, offset, 1), None)
             if message is None or message.queue_offset != offset:
                 continue
-            origin, reconsume_times = _identity(message)
-            # An older copy belongs to an earlier life of the message, before it was a dead letter and sent again.
-            if copies.get((origin, reconsume_times + 1), -1) >= point.due_at_ms:
+            # An older copy belongs to an earlier pop: the group's offset was reset after it.
+            if copies.get(message.stored_id, -1) >= point.due_at_ms:
                 points.mark(point, offset)
                 number += 1
     return number
@@ -78,11 +75,15 @@ def _topics_of_copies(topic: str, group: str) -> Sequence[str]:
     return [*retry, names.dlq_topic(group)]
 
 
-def _copies(store: MessageStore, topic: str, since_ms: int) -> dict[_Identity, int]:
-    """Return the store times of copies, by what they were made from."""
+def _copies(store: MessageStore, topic: str, since_ms: int) -> dict[str, int]:
+    """Return the store times of copies, by the stored ids of the messages that they were made from."""
     end = store.max_offset(topic, 0)
     first = max(store.offset_by_time(topic, 0, since_ms), end - COPIES_MAX)
-    return {_identity(message): message.stored_at_ms for message in _read(store, topic, 0, first, end - first)}
+    return {
+        source: message.stored_at_ms
+        for message in _read(store, topic, 0, first, end - first)
+        if (source := message.properties.get(PropertyName.REVIVED_FROM)) is not None
+    }
 
 
 def _read(store: MessageStore, topic: str, queue_id: int, first: int, count: int) -> Iterator[StoredMessage]:
@@ -96,7 +97,3 @@ def _read(store: MessageStore, topic: str, queue_id: int, first: int, count: int
             if record:
                 yield decode_record(record, check_crc=False)
         first = result.next_offset
-
-
-def _identity(message: StoredMessage) -> _Identity:
-    return message.properties.get(PropertyName.ORIGIN_MESSAGE_ID) or message.stored_id, message.reconsume_times

@@ -37,6 +37,7 @@ _DROPPED: Final = frozenset(
         PropertyName.CLUSTER,
         PropertyName.CRC32,
         PropertyName.REDRIVEN_FROM,
+        PropertyName.REVIVED_FROM,
     }
 )
 _TIMER_PREFIX: Final = "TIMER_"

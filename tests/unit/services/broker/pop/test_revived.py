@@ -86,3 +86,21 @@ async def test_a_message_without_a_copy_comes() -> None:
     await asyncio.sleep(2 * INVISIBLE_MS / 1_000)
     async with BrokerUnit(files=files) as unit:
         assert await take_all(unit) == ["first", "second"]
+
+
+async def test_a_message_is_not_taken_for_its_twin() -> None:
+    """Somebody sent a dead letter again twice: both messages name the same origin."""
+    twin = {"ORIGIN_MESSAGE_ID": "0A000005000029CC0000000000000000"}
+    async with BrokerUnit() as unit:
+        await unit.make_topic("T", 1)
+        await make_group(unit, "g")
+        await unit.send("T", b"first", properties=twin)
+        await unit.send("T", b"second", properties=twin)
+        assert bodies(await pop(unit, max_msg_nums=1, invisible_time=INVISIBLE_MS)) == ["first"]
+        assert bodies(await pop(unit, max_msg_nums=1, invisible_time=4 * INVISIBLE_MS)) == ["second"]
+        unit.flush_is_stuck = True
+        await asyncio.sleep(2 * INVISIBLE_MS / 1_000)
+        files = unit.files
+    await asyncio.sleep(4 * INVISIBLE_MS / 1_000)
+    async with BrokerUnit(files=files) as unit:
+        assert await take_all(unit) == ["first", "second"]
