@@ -89,7 +89,7 @@ async def test_a_message_without_a_copy_comes() -> None:
 
 
 async def test_a_message_is_not_taken_for_its_twin() -> None:
-    """Somebody sent a dead letter again twice: both messages name the same origin."""
+    """A dead letter was sent again twice, so both messages name the same origin."""
     twin = {"ORIGIN_MESSAGE_ID": "0A000005000029CC0000000000000000"}
     async with BrokerUnit() as unit:
         await unit.make_topic("T", 1)
