@@ -183,9 +183,15 @@ class SendProcessor:
         stored, waits_for_flush, special, quick = completed
         properties, tag, keys, unique_key = stored
         topic, stored_queue_id, note, delay_ms, flow = header.topic, queue_id, None, None, target.flow
-        if target.is_unusual or special is not None or quick is not None:
+        window, table, digest = target.window, None, b""
+        if window is not None and special is None and quick is None:
+            table, digest = window.table, window.digest(unique_key)
+            known = window.find(digest)
+            if known is not None:
+                return self._replays.single(channel, request, header, window, known, unique_key, waits_for_flush)
+        elif special is not None or quick is not None or (target.is_retry and header.reconsume_times):
             place = None
-            if quick is not None and not target.is_unusual:
+            if quick is not None and window is None and not target.is_retry:
                 place = quick[0](topic, queue_id, quick[1], header.properties or "", unique_key)
             if place is None:
                 return self._append_unusual(channel, request, header, target, queue_id=queue_id, completed=completed)
@@ -193,7 +199,7 @@ class SendProcessor:
             properties += more
             sys_flag, flow = sys_flag & ~TRANSACTION_MASK, self._gate.flow(topic)
         born_host = channel.attributes[BORN_HOST]
-        status, at, queue_offset, _, end, reason = self._store.put(
+        status, at, queue_offset, stored_at_ms, end, reason = self._store.put(
             topic,
             stored_queue_id,
             body,
@@ -210,7 +216,9 @@ class SendProcessor:
         )
         if status is not _OK:
             raise self._put_failed(status, reason, header.topic)
-        if note is not None:
+        if table is not None:
+            table.add(digest, at, queue_id, queue_offset, stored_at_ms)
+        elif note is not None:
             stored, sys_flag = (properties, tag, keys, unique_key), sys_flag | target.sys_flag
             note(header, queue_id, body, stored, born_host, sys_flag, at, queue_offset)
         flow.messages += 1
@@ -234,55 +242,34 @@ class SendProcessor:
         queue_id: int,
         completed: Completed,
     ) -> Reply:
-        """Append a message whose topic has a duplicate window, or that goes to a retry topic or has a special property.
+        """Append a message that has a special property, or that is a retry.
 
         `_append` has checked it.
         """
-        sys_flag, body = header.sys_flag | target.sys_flag, request.body_bytes
-        is_retried, window, digest, known = target.is_retry and header.reconsume_times, target.window, None, None
+        window, digest, known = target.window, None, None
         if completed[3] is not None:
             completed = self._properties.complete_decoded(header.properties or "")
-        stored, waits_for_flush, special, _ = completed
-        if window is not None and (special is None or counts(special)):
-            digest = window.digest(stored[3])
+        (*_, unique_key), waits_for_flush, special, _ = completed
+        if special is None:
+            special = self._properties.decode(header.properties)
+            special[PropertyName.UNIQ_KEY] = unique_key  # A key that the broker makes is another one at each call.
+        if window is not None and counts(special):
+            digest = window.digest(unique_key)
             if (known := window.find(digest)) is not None and not replaces(special, known):
-                return self._replays.single(channel, request, header, window, known, stored[3], waits_for_flush)
-        if special is not None or is_retried:
-            message = NewMessage(
-                header.topic,
-                queue_id,
-                body,
-                special if special is not None else self._properties.decode(header.properties),
-                born_at_ms=header.born_timestamp,
-                born_host=channel.attributes[BORN_HOST],
-                flag=header.flag,
-                sys_flag=sys_flag,
-                reconsume_times=header.reconsume_times or 0,
-                max_reconsume_times=header.max_reconsume_times,
-            )
-            return self._append_special(channel, request, target, message, (digest, known))
-        properties, tag, keys, unique_key = stored
-        status, at, queue_offset, stored_at_ms, end, reason = self._store.put(
+                return self._replays.single(channel, request, header, window, known, unique_key, waits_for_flush)
+        message = NewMessage(
             header.topic,
             queue_id,
-            body,
-            properties,
+            request.body_bytes,
+            special,
             born_at_ms=header.born_timestamp,
             born_host=channel.attributes[BORN_HOST],
-            tag=tag,
-            keys=keys,
-            unique_key=unique_key,
             flag=header.flag,
-            sys_flag=sys_flag,
+            sys_flag=header.sys_flag | target.sys_flag,
             reconsume_times=header.reconsume_times or 0,
+            max_reconsume_times=header.max_reconsume_times,
         )
-        if status is not _OK:
-            raise self._put_failed(status, reason, header.topic)
-        if window is not None and digest is not None:
-            window.table.add(digest, at, queue_id, queue_offset, stored_at_ms, 0)
-        reply = (channel, request, f"{self._id_prefix}{at:016X}", queue_id, queue_offset, unique_key, None)
-        self._hold(reply, target.flow, at, end, waits_for_flush=waits_for_flush)
-        return None
+        return self._append_special(channel, request, target, message, (digest, known))
 
     def _append_special(
         self,

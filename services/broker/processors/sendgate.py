@@ -31,14 +31,9 @@ _UNIT_SUB_FLAG = 0x2
 
 
 class Target:
-    """A topic that may be sent to, with the data about it that each message needs.
+    """A topic that may be sent to, with the data about it that each message needs."""
 
-    Attributes:
-        is_unusual: Whether messages without a special property may need more than an append: the topic has a duplicate
-            window, or it is a retry topic.
-    """
-
-    __slots__ = ("config", "flow", "is_retry", "is_unusual", "queue_ids_max", "sys_flag", "window", "write_queue_nums")
+    __slots__ = ("config", "flow", "is_retry", "queue_ids_max", "sys_flag", "window", "write_queue_nums")
 
     def __init__(self, config: TopicConfig, flow: Flow, window: DuplicateWindow | None = None) -> None:
         self.config = config
@@ -48,7 +43,6 @@ class Target:
         self.sys_flag = sysflag.MULTI_TAGS if config.topic_filter_type == MULTI_TAG else 0
         self.window = window
         self.is_retry = names.is_retry_topic(config.topic_name)
-        self.is_unusual = self.is_retry or window is not None
 
 
 class SendChecks:

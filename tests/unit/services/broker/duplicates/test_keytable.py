@@ -179,14 +179,17 @@ def test_it_agrees_with_a_table_that_keeps_everything(
     steps: list[tuple[str, int]], window_ms: int, keys_max: int
 ) -> None:
     """Chunks of four entries, few slots and low numbers, so that every path is taken often."""
-    table, known, now_ms, added, newest_of = (
+    table, known, now_ms, added, newest_of, pushed_out = (
         KeyTable(window_ms, keys_max),
         dict[int, int](),
         START_MS,
         0,
         dict[int, int](),
+        set[int](),
     )
     for action, number in steps:
+        # A higher limit does not bring keys back for which a lower one had no room.
+        pushed_out |= {key for key in known if added - newest_of[key] >= keys_max}
         now_ms += number % 7
         key = number % 150
         if action == "sweep":
@@ -200,15 +203,17 @@ def test_it_agrees_with_a_table_that_keeps_everything(
             assert place is not None or not is_known
         elif table.find(digest(key), now_ms) is None:
             # A key that is not known has ended, or at least `keys_max` newer ones came.
-            assert key not in known or now_ms - known[key] >= window_ms or added - newest_of[key] >= keys_max
+            assert key not in known or now_ms - known[key] >= window_ms or key in pushed_out
             added += 1
             known[key], newest_of[key] = now_ms, added
+            pushed_out.discard(key)
             table.add(digest(key), added, 1, added, now_ms)
         else:
             assert now_ms - known[key] < window_ms
             assert table.find(digest(key), now_ms) == Place(newest_of[key], 1, newest_of[key], 0)
     table.sweep(now_ms)
-    within = [key for key, at_ms in known.items() if now_ms - at_ms < window_ms and added - newest_of[key] < keys_max]
+    pushed_out |= {key for key in known if added - newest_of[key] >= keys_max}
+    within = [key for key, at_ms in known.items() if now_ms - at_ms < window_ms and key not in pushed_out]
     assert all(table.find(digest(key), now_ms) for key in within)
     assert table.count == sum(chunk_known(table))
 
