@@ -179,14 +179,8 @@ def test_it_agrees_with_a_table_that_keeps_everything(
     steps: list[tuple[str, int]], window_ms: int, keys_max: int
 ) -> None:
     """Chunks of four entries, few slots and low numbers, so that every path is taken often."""
-    table, known, now_ms, added, newest_of, pushed_out = (
-        KeyTable(window_ms, keys_max),
-        dict[int, int](),
-        START_MS,
-        0,
-        dict[int, int](),
-        set[int](),
-    )
+    table, now_ms, added = KeyTable(window_ms, keys_max), START_MS, 0
+    known, newest_of, pushed_out = dict[int, int](), dict[int, int](), set[int]()
     for action, number in steps:
         # A higher limit does not bring keys back for which a lower one had no room.
         pushed_out |= {key for key in known if added - newest_of[key] >= keys_max}
