@@ -150,6 +150,14 @@ def cpu_s(pid: int) -> float:
     return time.clock_gettime(~pid << 3 | 2)
 
 
+def child_named(word: str) -> int:
+    """Return the id of the only child process of this process with `word` in its command line."""
+    children = [int(pid) for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()]
+    found = [pid for pid in children if word in Path(f"/proc/{pid}/cmdline").read_text()]
+    assert len(found) == 1, f"processes with {word!r}: {found}"
+    return found[0]
+
+
 def descriptors(pid: int) -> int:
     """Return the number of open descriptors of a process."""
     return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
