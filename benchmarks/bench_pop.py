@@ -7,7 +7,7 @@ to the same broker.
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import uvloop
 
@@ -31,34 +31,34 @@ INVISIBLE_MS = 60_000
 
 
 class PopClient:
-    """One client of a group.
+    """One client of a group, with a connection to each broker.
 
     Attributes:
         done: Number of messages that were popped and acknowledged.
     """
 
-    def __init__(self, address: tuple[str, int], group: str) -> None:
+    def __init__(self, addresses: Sequence[tuple[str, int]], group: str) -> None:
         self._client = RemotingClient(clock=SystemClock(), name="bench")
-        self._address = f"{address[0]}:{address[1]}"
+        self._addresses = [f"{host}:{port}" for host, port in addresses]
         self._group = group
         self.done = 0
 
     async def drain(self, count: int) -> None:
         """Pop and acknowledge until `count` messages are done."""
         try:
-            await asyncio.gather(*(self._work(count) for _ in range(TASKS)))
+            await asyncio.gather(*(self._work(address, count) for address in self._addresses for _ in range(TASKS)))
         finally:
             await self._client.close()
 
-    async def _work(self, count: int) -> None:
+    async def _work(self, address: str, count: int) -> None:
         while self.done < count:
-            popped = await self._ask(RemotingCommand.request(RequestCode.POP_MESSAGE, self._header()))
+            popped = await self._ask(address, RemotingCommand.request(RequestCode.POP_MESSAGE, self._header()))
             if popped.code != ResponseCode.SUCCESS:
                 assert popped.code == ResponseCode.POLLING_TIMEOUT, popped.remark
                 continue
             acks = self._acks(PopMessageResponseHeader.from_ext(popped.ext_fields))
             body = BatchAckRequest(acks=acks, broker_name="broker-a").encode()
-            answer = await self._ask(RemotingCommand.request(RequestCode.BATCH_ACK_MESSAGE, body=body))
+            answer = await self._ask(address, RemotingCommand.request(RequestCode.BATCH_ACK_MESSAGE, body=body))
             assert answer.code == ResponseCode.SUCCESS, answer.remark
             assert not answer.body, answer.body
 
@@ -96,17 +96,19 @@ class PopClient:
             )
         return acks
 
-    async def _ask(self, command: RemotingCommand) -> RemotingCommand:
-        return await self._client.invoke(self._address, command, timeout_ms=TIMEOUT_MS)
+    async def _ask(self, address: str, command: RemotingCommand) -> RemotingCommand:
+        return await self._client.invoke(address, command, timeout_ms=TIMEOUT_MS)
 
 
-def pop_rate(address: tuple[str, int], count: int, group: str) -> float:
-    """Return the messages per second that a new group pops and acknowledges, of at least `count` stored messages."""
-    client = PopClient(address, group)
+def pop_rate(addresses: Sequence[tuple[str, int]], count: int, group: str) -> float:
+    """Return the messages per second that a new group pops and acknowledges, of at least `count` on each broker."""
+    client = PopClient(addresses, group)
     started = time.perf_counter()
     uvloop.run(client.drain(count))
     # If more messages are stored, the tasks that pop at the end take a few of them.
-    assert count <= client.done < count + TASKS * MESSAGES_PER_POP, f"{client.done} of {count} messages"
+    assert count <= client.done < count + len(addresses) * TASKS * MESSAGES_PER_POP, (
+        f"{client.done} of {count} messages"
+    )
     return client.done / (time.perf_counter() - started)
 
 
@@ -118,7 +120,7 @@ def run(*, tiny: bool = False) -> Iterator[Row]:
             address = address_of(facts)
             sent = sends(address, made).rate
             stored = len(made) + min(len(made), 5_000)  # `sends` warms up first.
-            rate = max(pop_rate(address, stored, f"GID_pop_{number}") for number in range(1 if tiny else 2))
+            rate = max(pop_rate([address], stored, f"GID_pop_{number}") for number in range(1 if tiny else 2))
         reached = rate >= RATE_MIN if mode == "ASYNC_FLUSH" else None
         aim = f"≥ {RATE_MIN:,}" if mode == "ASYNC_FLUSH" else ""
         yield Row(f"pop + ack of 32, remoting, {mode}", rate, "messages/s", "send", sent, aim, reached)
