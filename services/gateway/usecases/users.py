@@ -1,6 +1,6 @@
 """Users and their sessions: log in and out, list, create, change, delete."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -97,23 +97,60 @@ class Users:
             raise unauthenticated("user: the user or the password is wrong")
         self._throttle.succeed(given.user, address)
         rehashed = await self._passwords.hash(given.password) if needs_rehash(found.password_hash) else None
+
+        def is_current(present: Credentials) -> bool:
+            return present.password_hash == found.password_hash
+
+        return await self.begin_session(
+            given.user,
+            is_current=is_current,
+            rehashed=rehashed,
+            address=address,
+            user_agent=user_agent,
+            request_id=request_id,
+        )
+
+    async def begin_session(
+        self,
+        user: str,
+        *,
+        is_current: Callable[[Credentials], bool],
+        rehashed: str | None = None,
+        address: str,
+        user_agent: str | None,
+        request_id: str | None,
+    ) -> OpenedSession:
+        """Begin a session of a user whose identity is proven. Each way to log in ends here.
+
+        Args:
+            user: Name of the user.
+            is_current: Returns whether the proof still holds for the user as Postgres has it now.
+            rehashed: New hash of the password, or None.
+            address: Address of the client.
+            user_agent: Its User-Agent header, or None.
+            request_id: Id of the request, for the audit.
+
+        Raises:
+            ProblemError: 401: there is no such user any more, the user is disabled, or the proof does not hold. 503:
+                Postgres is unavailable.
+        """
         cookie, session_id = make_cookie(), make_session_id()
         async with self._metadata.transaction() as session:
             users = UserRepository(session)
             await users.lock()
-            present = await users.credentials(given.user)
-            if present is None or present.disabled or present.password_hash != found.password_hash:
+            present = await users.credentials(user)
+            if present is None or present.disabled or not is_current(present):
                 raise unauthenticated("user: has changed during the log-in")
             if rehashed is not None:
-                await users.rehash(given.user, rehashed)
+                await users.rehash(user, rehashed)
             row = await SessionRepository(session).create(
                 session_id,
                 sha256=digest_of(cookie),
-                user=given.user,
+                user=user,
                 life=SESSION_LIFE,
                 address=address,
                 user_agent=None if user_agent is None else user_agent[:USER_AGENT_CHARS_MAX],
-                actor=Actor(f"user:{given.user}", request_id),
+                actor=Actor(f"user:{user}", request_id),
             )
         self._ring.add(record_of(row))
         self._metrics.count("logins")
