@@ -415,6 +415,17 @@ def test_query_parameters_are_those_of_the_contract():
         assert route.query - documented <= {"from", "to", "tag", "filter", "not_consumed_by", "cursor"}, route.path
 
 
+def test_routes_that_take_no_body_are_those_without_a_request_body():
+    empty = {(route.method, route.path) for route in operations() if route.is_empty}
+    documented = {
+        (method.upper(), path)
+        for path, item in CONTRACT["paths"].items()
+        for method, operation in item.items()
+        if method in {"post", "put", "delete"} and "requestBody" not in operation
+    }
+    assert empty == documented
+
+
 def test_public_routes_are_those_without_security():
     public = {(route.method, route.path) for route in operations() if route.is_public}
     documented = {

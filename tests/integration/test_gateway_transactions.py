@@ -57,6 +57,17 @@ def http(stack: Stack) -> Iterator[httpx.Client]:
         yield client
 
 
+@pytest.mark.parametrize("verb", ["commit", "rollback", "check"])
+def test_a_field_that_a_decision_does_not_have_is_refused_and_nothing_is_decided(http: httpx.Client, verb: str) -> None:
+    path = f"/v1/transactions/{begin(http, verb, group='FIELDS_TX')['transaction']}"
+    answer = http.post(f"{path}:{verb}", json={"reason": "paid"})
+    assert (answer.status_code, answer.json()["field"]) == (400, "/reason")
+    answer = http.post(f"{path}:{verb}", content=b"paid", headers={"content-type": "text/plain"})
+    assert (answer.status_code, answer.json()["field"]) == (415, "Content-Type")
+    assert http.get(path).json()["state"] == "open"
+    assert http.post(f"{path}:rollback", json={}).json()["state"] == "rolled_back"
+
+
 def begin(http: httpx.Client, body: str, **fields: Any) -> dict[str, Any]:
     """Begin a transaction that the broker does not check during a test, unless `check_immunity` says otherwise."""
     values = {"body": body, "group": GROUP, "check_immunity": "1h", **fields}

@@ -49,6 +49,13 @@ _SINGLE_HEADERS: Final = frozenset(
 )
 
 
+class _NoFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of an operation that takes none."""
+
+
+_no_fields: Final = msgspec.json.Decoder(_NoFields)
+
+
 class ClientGoneError(Exception):
     """The caller has closed the connection and does not wait for the answer."""
 
@@ -182,6 +189,15 @@ class Call(Request):
             return default
         self.require_json()
         return _decoded(body, decoder, METADATA_BYTES_MAX)
+
+    async def require_empty(self) -> None:
+        """Read the body of an operation that takes none. An empty object is allowed.
+
+        Raises:
+            ProblemError, InvalidValueError: As `read_json`: every field is unknown.
+        """
+        if self.header_values.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in self.header_values:
+            await self.read_optional_json(_no_fields, _NoFields())
 
     def require_json(self) -> None:
         """Raise ProblemError (415) unless the content type is JSON in UTF-8."""

@@ -37,6 +37,7 @@ class Operation(Route):
         is_public: Whether the operation needs no key.
         is_send: Whether its problems carry an outcome.
         is_probe: Whether it tells the state of the gateway, and so needs no place among the requests in progress.
+        is_empty: Whether it takes no body; DELETE never does. A body with fields is rejected.
         is_bare: Whether the middleware calls it without Starlette's router (middleware.py says when).
     """
 
@@ -50,6 +51,7 @@ class Operation(Route):
         is_public: bool = False,
         is_send: bool = False,
         is_probe: bool = False,
+        is_empty: bool = False,
         is_bare: bool = False,
     ) -> None:
         super().__init__(_PARAMETER.sub(r"{\1:segment}", path), endpoint, methods=[method])
@@ -59,6 +61,7 @@ class Operation(Route):
         self.is_public = is_public
         self.is_send = is_send
         self.is_probe = is_probe
+        self.is_empty = is_empty or method == "DELETE"
         self.is_bare = is_bare
         self.app = self._respond
 
@@ -82,6 +85,8 @@ class Operation(Route):
                 call.query = parse_query(query_string, self.query)
             call.path_label = self.path
             call.check_headers()
+            if self.is_empty:
+                await call.require_empty()
             answer: Answer = await self.endpoint(call)
             if self.method == "GET":
                 # The read may have waited for half a minute. An answer to a change is given in any case.

@@ -122,7 +122,7 @@ def webhook_routes(webhooks: Webhooks) -> list[Operation]:
         Operation("GET", "/v1/webhooks/{id}", show),
         Operation("PUT", "/v1/webhooks/{id}", change),
         Operation("DELETE", "/v1/webhooks/{id}", delete),
-        Operation("POST", "/v1/webhooks/{id}/deliveries", test),
+        Operation("POST", "/v1/webhooks/{id}/deliveries", test, is_empty=True),
         Operation("GET", "/v1/webhooks/{id}/deliveries", deliveries, _PAGE | {"status"}),
     ]
 

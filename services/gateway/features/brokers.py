@@ -59,8 +59,8 @@ def setting_routes(settings: BrokerSettings) -> list[Operation]:
     return [
         Operation("GET", f"{path}/settings", show),
         Operation("PUT", f"{path}/settings", change),
-        Operation("POST", f"{path}:drain", drain),
-        Operation("POST", f"{path}:undrain", undrain),
+        Operation("POST", f"{path}:drain", drain, is_empty=True),
+        Operation("POST", f"{path}:undrain", undrain, is_empty=True),
     ]
 
 

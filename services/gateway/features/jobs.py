@@ -64,5 +64,5 @@ def job_routes(jobs: Jobs, kinds: Collection[str]) -> list[Operation]:
     return [
         Operation("GET", "/v1/jobs", page, frozenset({"cursor", "kind", "limit", "state"})),
         Operation("GET", "/v1/jobs/{job:id}", show),
-        Operation("POST", "/v1/jobs/{job}:cancel", cancel),
+        Operation("POST", "/v1/jobs/{job}:cancel", cancel, is_empty=True),
     ]

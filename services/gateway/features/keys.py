@@ -82,7 +82,7 @@ def ticket_routes(tickets: Tickets) -> list[Operation]:
         ticket = tickets.give(call.principal)
         return json_answer({"ticket": ticket.ticket, "expires_at": format_time(ticket.expires_at_ms)}, 201)
 
-    return [Operation("POST", "/v1/tickets", create)]
+    return [Operation("POST", "/v1/tickets", create, is_empty=True)]
 
 
 def _id_of(call: Call) -> str:

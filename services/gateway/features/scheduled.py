@@ -63,6 +63,6 @@ def scheduled_routes(messages: ScheduledMessages) -> list[Operation]:
     path = "/v1/topics/{topic}/scheduled"
     return [
         Operation("GET", path, page, frozenset({"cursor", "from", "limit", "to"})),
-        Operation("POST", f"{path}/{{handle}}:recall", recall),
+        Operation("POST", f"{path}/{{handle}}:recall", recall, is_empty=True),
         Operation("POST", f"{path}/{{handle}}:reschedule", reschedule),
     ]

@@ -146,9 +146,9 @@ def transaction_routes(transactions: Transactions, sending: SendMessages, *, che
     path = "/v1/transactions/{transaction}"
     return [
         Operation("POST", "/v1/topics/{topic}/transactions", begin, is_send=True),
-        Operation("POST", f"{path}:commit", decide(COMMITTED)),
-        Operation("POST", f"{path}:rollback", decide(ROLLED_BACK)),
-        Operation("POST", f"{path}:check", check),
+        Operation("POST", f"{path}:commit", decide(COMMITTED), is_empty=True),
+        Operation("POST", f"{path}:rollback", decide(ROLLED_BACK), is_empty=True),
+        Operation("POST", f"{path}:check", check, is_empty=True),
         Operation("GET", "/v1/transactions", page, _FILTER),
         Operation("GET", "/v1/transactions/{transaction:id}", show),
     ]
