@@ -29,9 +29,11 @@ from gantry.runtime.telemetry import logger
 log = logger("client.transactions")
 
 CHECKS_MAX: Final = 2_000
-"""Limit of checks that wait for the application. Further checks are dropped; the broker asks again."""
+"""Limit of checks that wait for the application. Further checks are dropped, unless their group has CHECKS_AT_ONCE or
+fewer; the broker asks again."""
 CHECKS_AT_ONCE: Final = 16
-"""Number of checks that the application answers at the same time."""
+"""Number of checks of one group that the application answers at the same time. Each group has places of its own, so a
+group whose producers are silent delays no other one."""
 
 
 class Decision(enum.IntEnum):
@@ -59,19 +61,18 @@ class TransactionChecks:
     def __init__(self, tasks: TaskSet) -> None:
         self.dropped_count = 0
         self._tasks = tasks
-        self._listeners: dict[str, list[CheckListener]] = {}
+        self._groups: dict[str, _Group] = {}
         self._waiting_count = 0
-        self._slots = asyncio.Semaphore(CHECKS_AT_ONCE)
 
     def listen(self, group: str, listener: CheckListener) -> Callable[[], None]:
         """Answer the checks of a group with a listener. Return a function that ends this."""
-        listeners = self._listeners.setdefault(group, [])
-        listeners.append(listener)
+        joined = self._groups.setdefault(group, _Group(group))
+        joined.listeners.append(listener)
 
         def stop() -> None:
-            listeners.remove(listener)
-            if not listeners and self._listeners.get(group) is listeners:
-                del self._listeners[group]
+            joined.listeners.remove(listener)
+            if not joined.listeners and self._groups.get(group) is joined:
+                del self._groups[group]
 
         return stop
 
@@ -83,34 +84,35 @@ class TransactionChecks:
         except (CorruptRecordError, TornRecordError) as error:
             log.warning("a check holds no valid message", peer=channel.address, reason=str(error))
             return
-        group = half.properties.get(PropertyName.PGROUP, "")
-        listeners = self._listeners.get(group)
-        if not listeners or self._waiting_count >= CHECKS_MAX:
+        group = self._groups.get(half.properties.get(PropertyName.PGROUP, ""))
+        if group is None or (self._waiting_count >= CHECKS_MAX and group.waiting_count >= CHECKS_AT_ONCE):
             self.dropped_count += 1
             return
         self._waiting_count += 1
-        self._tasks.spawn(self._decide(channel, header, half, group, listeners[0]))
+        group.waiting_count += 1
+        self._tasks.spawn(self._decide(channel, header, half, group, group.listeners[0]))
 
     async def _decide(
         self,
         channel: Channel,
         header: CheckTransactionStateHeader,
         half: StoredMessage,
-        group: str,
+        group: "_Group",
         listener: CheckListener,
     ) -> None:
         remark = None
         try:
-            async with self._slots:
+            async with group.slots:
                 decision = await listener(half)
         except Exception as error:  # boundary: the error of an application must not end the client.
-            log.exception("the application can't decide a transaction", group=group, message_id=half.message_id)
+            log.exception("the application can't decide a transaction", group=group.name, message_id=half.message_id)
             decision, remark = Decision.UNKNOWN, f"checkLocalTransactionState Exception: {error!r}"[:512]
         finally:
             self._waiting_count -= 1
+            group.waiting_count -= 1
             assert self._waiting_count >= 0, f"{self._waiting_count} checks wait"
         request = end_transaction(
-            group,
+            group.name,
             decision,
             queue_offset=header.tran_state_table_offset,
             physical_offset=header.commit_log_offset,
@@ -124,7 +126,26 @@ class TransactionChecks:
         try:
             channel.send_one_way(request)
         except (BackpressureError, LocalProtocolError) as error:
-            log.warning("a decision can't be sent; the broker asks again", group=group, reason=str(error))
+            log.warning("a decision can't be sent; the broker asks again", group=group.name, reason=str(error))
+
+
+class _Group:
+    """A producer group with listeners.
+
+    Attributes:
+        name: Its name.
+        listeners: Its listeners, at least one.
+        waiting_count: Number of its checks without a decision.
+        slots: Places for checks that its listener is asked about.
+    """
+
+    __slots__ = ("listeners", "name", "slots", "waiting_count")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.listeners: list[CheckListener] = []
+        self.waiting_count = 0
+        self.slots = asyncio.Semaphore(CHECKS_AT_ONCE)
 
 
 def end_transaction(

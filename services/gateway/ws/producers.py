@@ -61,8 +61,10 @@ class StreamProducers:
 
     async def ask(self, check: TransactionCheck) -> bool | None:
         """Ask the streams of the group, in turn, until one knows. Return whether to commit; None if none knows."""
-        for stream in list(self._streams.get(check.group, ()))[:ASKED_MAX]:
+        asked_count = 0
+        for stream in list(self._streams.get(check.group, ())):
             streams = self._streams.get(check.group, {})
+            # Streams that can't be asked are not counted: otherwise those of a key without the right would hide others.
             if stream not in streams or not stream.may_ask(check):
                 continue
             del streams[stream]
@@ -70,6 +72,9 @@ class StreamProducers:
             decision = await _ask(stream, check)
             if decision is not None:
                 return decision
+            asked_count += 1
+            if asked_count == ASKED_MAX:
+                break
         return None
 
 

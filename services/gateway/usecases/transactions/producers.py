@@ -40,6 +40,8 @@ PRODUCER: Final = Actor("check")
 """The origin of a decision that a producer gave in answer to a check."""
 CHECK_NOW_S: Final = 20.0
 """Time for the answers to a check that a person asks for."""
+FOUND_AT_ONCE: Final = 16
+"""Checks of all groups whose rows are read at the same time."""
 _CHECKS_MAX: Final = 2**31 - 1
 
 
@@ -66,6 +68,7 @@ class ProducerGroups:
         # Group → function that ends listening, and the time (monotonic ms) at which it was needed last.
         self._joined: dict[str, Callable[[], None]] = {}
         self._needed_ms: dict[str, int] = {}
+        self._finding = asyncio.Semaphore(FOUND_AT_ONCE)
 
     def use(self, transactions: Transactions, askers: Sequence[Asker]) -> None:
         """Set the use case that writes the answers of the askers."""
@@ -114,7 +117,8 @@ class ProducerGroups:
     async def answer(self, half: StoredMessage) -> Decision:
         """Return the decision on a half message that a broker asks about. This is the listener of all groups."""
         try:
-            row = await self._find(half)
+            async with self._finding:
+                row = await self._find(half)
             if row is not None and row.state == OPEN and row.origin == HTTP:
                 check = _check(row, half)
                 if check is not None:

@@ -201,6 +201,24 @@ async def test_checks_beyond_the_limit_are_dropped(engine):
     assert len(channel.sent) == CHECKS_MAX
 
 
+async def test_a_group_without_answers_delays_no_other_group(engine):
+    async def silent(half: StoredMessage) -> Decision:
+        await asyncio.sleep(3_600)
+        return Decision.UNKNOWN
+
+    async def good(half: StoredMessage) -> Decision:
+        return Decision.COMMIT
+
+    channel = FakeChannel()
+    for group, listener in (("silent", silent), ("pg", good)):
+        await TransactionProducer(engine, group, listener).start()
+    for _ in range(CHECKS_MAX):
+        engine.transaction_checks.answer(channel, check("silent"))
+    engine.transaction_checks.answer(channel, check())
+    await asyncio.sleep(0.1)
+    assert [answer.ext_fields["producerGroup"] for answer in channel.sent] == ["pg"]
+
+
 async def test_a_damaged_check_is_ignored(engine):
     producer, channel = TransactionProducer(engine, "pg", forget), FakeChannel()
     await producer.start()

@@ -90,6 +90,21 @@ async def test_a_key_that_may_not_publish_to_the_topic_is_not_asked() -> None:
     await peer.hang_up()
 
 
+async def test_streams_that_cannot_be_asked_hide_no_other_stream() -> None:
+    service = Service()
+    narrow = KeyRecord("k", digest_of("narrow"), "narrow", Rights(publish=("OTHER",)))
+    service.keys.replace([narrow, KeyRecord("w", digest_of("wide"), "wide", Rights(publish=("*",)))])
+    peers = [await producer(service, key=key) for key in ("narrow",) * 3 + ("wide",)]
+    asking = asyncio.ensure_future(service.producers.ask(check()))
+    await asyncio.sleep(0.1)
+    assert not asking.done()
+    await peers[-1].frame()
+    peers[-1].say(type="check_result", transaction="T1", decision="commit")
+    assert await asking is True
+    for peer in peers:
+        await peer.hang_up()
+
+
 def problem_of(frames: list[dict[str, Any]]) -> tuple[int, str]:
     (error,) = frames
     return error["problem"]["status"], error["problem"]["field"]
