@@ -9,13 +9,13 @@ import asyncio
 import hashlib
 import hmac
 import json
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 import httpx
 import msgspec
 
-from gantry.model.errors import NO_VALUE
+from gantry.model.errors import NO_VALUE, InvalidValueError
 from gantry.model.names import check_group
 from gantry.runtime.clock import Clock
 from gantry.runtime.rng import Rng
@@ -25,6 +25,7 @@ from services.gateway.db.repositories import Actor
 from services.gateway.errors import CONFLICT, ProblemError, invalid
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.schemas.producergroups import ProducerGroupSettings
+from services.gateway.schemas.reading import read_json
 from services.gateway.schemas.webhooks import Network
 from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.outbound.addresses import (
@@ -54,6 +55,9 @@ _DECISIONS: Final = {"commit": True, "rollback": False, "unknown": None}
 
 class _Answer(msgspec.Struct, frozen=True):
     decision: str
+
+
+_answer: Final = msgspec.json.Decoder(_Answer)
 
 
 class ProducerGroups:
@@ -200,10 +204,15 @@ class CallbackAsker:
             "user-agent": "gantry-transactions",
             "gantry-signature": signature(group.check_secret, self._clock.now_ms() // 1_000, body),
         }
-        extensions = {"sni_hostname": url.host}
+
+        async def trace(event: str, _: Mapping[str, Any]) -> None:
+            if event == "http11.send_request_body.complete":
+                check.is_asked = True
+
+        extensions = {"sni_hostname": url.host, "trace": trace}
         target = url.copy_with(host=address)
-        check.is_asked = True
         async with client.stream("POST", target, content=body, headers=headers, extensions=extensions) as answer:
+            check.is_asked = True
             found = b""
             async for part in answer.aiter_raw():
                 found += part
@@ -214,7 +223,7 @@ class CallbackAsker:
 
 def _read(answer: bytes) -> str | None:
     try:
-        decision = msgspec.json.decode(answer, type=_Answer).decision
-    except msgspec.DecodeError:
+        decision = read_json(answer, _answer).decision
+    except InvalidValueError:
         return None
     return decision if decision in _DECISIONS else None

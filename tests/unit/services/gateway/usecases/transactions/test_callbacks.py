@@ -84,7 +84,15 @@ async def test_a_failure_is_tried_again_and_three_failures_are_no_answer(failure
 
 @pytest.mark.parametrize(
     "answer",
-    [(302, b""), (404, b""), (200, b"yes"), (200, b'{"decision": "perhaps"}'), (200, b" " * 5_000)],
+    [
+        (302, b""),
+        (404, b""),
+        (200, b"yes"),
+        (200, b'{"decision": "perhaps"}'),
+        (200, b'{"decision": "commit", "decision": "rollback"}'),
+        (200, b'{"x": ' + b"[" * 1_900 + b"]" * 1_900 + b', "decision": "commit"}'),
+        (200, b" " * 5_000),
+    ],
 )
 async def test_a_wrong_answer_and_a_redirect_decide_nothing_and_are_not_repeated(answer: Sequence[Any]) -> None:
     callbacks = Callbacks(answer)
@@ -103,6 +111,13 @@ async def test_only_public_and_allowed_addresses_are_asked(url: str, count: int)
     assert await callbacks.asker.ask(check) is (True if count else None)
     assert len(callbacks.requests) == count
     assert check.is_asked == (count > 0)
+
+
+@pytest.mark.parametrize(("failure", "is_asked"), [(httpx.ConnectError("certificate"), False), ((500, b""), True)])
+async def test_a_server_that_is_not_reached_is_not_asked(failure: Any, is_asked: bool) -> None:
+    check = replace(CHECK, is_asked=False)
+    assert await Callbacks(*[failure] * 3).asker.ask(check) is None
+    assert check.is_asked == is_asked
 
 
 async def _itself(host: str, port: int) -> list[str]:
