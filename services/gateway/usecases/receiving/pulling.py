@@ -38,6 +38,7 @@ from services.gateway.metrics import GatewayMetrics
 from services.gateway.usecases.reading.fairgate import FairGate
 from services.gateway.usecases.reading.read import FETCHES_AT_ONCE, INFLATED_BYTES_AT_ONCE, Caller, QueueReader
 from services.gateway.usecases.reading.results import DamagedRecord
+from services.gateway.usecases.receiving.silence import Silence
 from services.gateway.usecases.receiving.turns import Turns, in_turn
 from services.gateway.usecases.receiving.wakes import Place, Wakes
 
@@ -148,6 +149,7 @@ class Pulling:
         self._is_stopping = is_stopping
         self._turns = Turns()
         self._wakes = Wakes(engine)
+        self._silence = Silence(clock)
         self._returns = TaskSet("returns", _failed)
         # Each broker has a gate of its own, as in reads: a broker that hangs blocks no pull of another.
         self._gates: dict[str, FairGate] = {}
@@ -179,10 +181,14 @@ class Pulling:
                 return
             while True:
                 failures: list[ClientError] = []
-                for broker in in_turn(brokers, turn, woken_by):
+                for broker in self._silence.last(in_turn(brokers, turn, woken_by)):
                     async with self._gates.setdefault(broker, FairGate(FETCHES_AT_ONCE)).enter(caller.key_id):
                         caller.require_presence()
                         caller.require_room()
+                        skipped = self._silence.skipped(broker, brokers)
+                        if skipped is not None:
+                            failures.append(skipped)
+                            continue
                         popped = await self._pop(wanted, broker, failures)
                         if popped:
                             yield await self._result(key, wanted, broker, popped)
@@ -223,6 +229,7 @@ class Pulling:
         while (left_ms := deadline_ms - self._clock.monotonic_ms()) > 0 and not self._is_stopping():
             woken_by = await self._wakes.wait(places, wanted.subscription, min(left_ms, 1_000))
             if woken_by is not None:
+                self._silence.note_answer(woken_by)
                 return woken_by
         return None
 
@@ -232,6 +239,8 @@ class Pulling:
         A broker that does not answer now may have some; they become visible when their time is over.
         """
         popper, topic, name = PopConsumer(self._engine, wanted.group), wanted.subscription.topic, wanted.attempt_id
+        began_ms = self._clock.monotonic_ms()
+        brokers = [broker for broker in brokers if self._silence.skipped(broker, brokers) is None]
         pops = [
             popper.pop_records(
                 topic,
@@ -248,21 +257,26 @@ class Pulling:
                 _, popped = result
                 if popped.records:
                     return broker, popped
-            elif not isinstance(result, NoAnswerError | BrokerUnavailableError):
+            elif isinstance(result, NoAnswerError | BrokerUnavailableError):
+                self._silence.note_failure(broker, result, began_ms)
+            else:
                 raise result
         return None
 
     async def _pop(self, wanted: Pull, broker: str, failures: list[ClientError]) -> list[PoppedRecords]:
         """Return messages of one broker. If the task is cancelled meanwhile, they become visible again."""
-        popping = asyncio.ensure_future(self._pop_all(wanted, broker))
+        popping, began_ms = asyncio.ensure_future(self._pop_all(wanted, broker)), self._clock.monotonic_ms()
         try:
-            return await asyncio.shield(popping)
+            popped = await asyncio.shield(popping)
         except asyncio.CancelledError:
             self._returns.spawn(self._give_back(wanted, popping))
             raise
         except (NoAnswerError, BrokerUnavailableError) as error:
             failures.append(error)
-        return []
+            self._silence.note_failure(broker, error, began_ms)
+            return []
+        self._silence.note_answer(broker)
+        return popped
 
     async def _pop_all(self, wanted: Pull, broker: str) -> list[PoppedRecords]:
         popper, topic = PopConsumer(self._engine, wanted.group), wanted.subscription.topic

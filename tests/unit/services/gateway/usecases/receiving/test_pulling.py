@@ -211,6 +211,51 @@ async def test_a_broker_that_is_down_costs_the_others_nothing(pulling, transport
     assert len((await pull(pulling, wanted())).messages) == 1
 
 
+@pytest.mark.parametrize("attempt_id", [None, "one"])
+async def test_a_broker_that_hangs_delays_only_the_pulls_that_find_out(pulling, transport, clock, attempt_id):
+    one = found(record(7), start=7)
+    transport.at("a:10911", {POP: held})
+    transport.at("b:10911", {POP: steps(*[nothing, one] * 20) if attempt_id else one})
+    assert len((await pull(pulling, wanted(attempt_id=attempt_id))).messages) == 1
+    before_ms = clock.monotonic_ms()
+    for number in range(6):
+        name = attempt_id and f"{attempt_id}-{number}"
+        assert len((await pull(pulling, wanted(attempt_id=name))).messages) == 1
+    assert clock.monotonic_ms() - before_ms < 500
+
+
+async def test_pulls_in_line_at_a_broker_that_hangs_go_to_another_one_together(pulling, transport, clock):
+    transport.at("a:10911", {POP: held})
+    transport.at("b:10911", {POP: found(record(7), start=7)})
+    before_ms = clock.monotonic_ms()
+    pulls = await asyncio.gather(*(pull(pulling, wanted()) for _ in range(100)))
+    assert all(len(pulled.messages) == 1 for pulled in pulls)
+    assert clock.monotonic_ms() - before_ms < 6_000
+
+
+async def test_a_broker_that_answers_again_is_asked_again(pulling, transport):
+    transport.at("a:10911", {POP: held})
+    transport.at("b:10911", {POP: nothing})
+    assert (await pull(pulling, wanted())).messages == []
+    transport.at("a:10911", {POP: found(record(7), start=7)})
+    assert (await pull(pulling, wanted())).messages == []
+    await asyncio.sleep(3)
+    assert len((await pull(pulling, wanted())).messages) == 1
+    transport.at("b:10911", {POP: found(record(8), start=8)})
+    brokers = {(await pull(pulling, wanted())).broker for _ in range(2)}
+    assert brokers == {"a", "b"}
+
+
+async def test_if_all_brokers_hang_each_pull_asks_all(pulling, transport):
+    for broker in "ab":
+        transport.at(f"{broker}:10911", {POP: held})
+    for _ in range(2):
+        with pytest.raises(ClientError):
+            await pull(pulling, wanted())
+    transport.at("b:10911", {POP: found(record(7), start=7)})
+    assert len((await pull(pulling, wanted())).messages) == 1
+
+
 async def test_a_pull_fails_if_no_broker_answers(pulling, transport):
     transport.down("a:10911")
     transport.down("b:10911")
