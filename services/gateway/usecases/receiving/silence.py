@@ -44,7 +44,7 @@ class Silence:
     def skipped(self, broker: str, brokers: Sequence[str]) -> ClientError | None:
         """Return the last failure of a broker that a pull does not ask now; None if the pull asks it.
 
-        Of brokers that are all silent, each pull asks all.
+        If all are silent, each pull asks all.
         """
         if broker not in self._silent or all(name in self._silent for name in brokers):
             return None
