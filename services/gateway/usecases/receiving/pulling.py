@@ -149,7 +149,7 @@ class Pulling:
         self._is_stopping = is_stopping
         self._turns = Turns()
         self._wakes = Wakes(engine)
-        self._silence = Silence(clock)
+        self._silence = Silence(engine)
         self._returns = TaskSet("returns", _failed)
         # Each broker has a gate of its own, as in reads: a broker that hangs blocks no pull of another.
         self._gates: dict[str, FairGate] = {}
@@ -185,7 +185,7 @@ class Pulling:
                     async with self._gates.setdefault(broker, FairGate(FETCHES_AT_ONCE)).enter(caller.key_id):
                         caller.require_presence()
                         caller.require_room()
-                        skipped = self._silence.skipped(broker, brokers)
+                        skipped = self._silence.skipped(broker, brokers, group, wanted.subscription)
                         if skipped is not None:
                             failures.append(skipped)
                             continue
@@ -210,6 +210,7 @@ class Pulling:
     async def close(self) -> None:
         """Cancel all waits at brokers; the caller makes sure that no client waits."""
         await self._wakes.close()
+        await self._silence.close()
         await self._returns.cancel()
 
     async def _brokers_of(self, topic: str) -> Sequence[str]:
@@ -238,16 +239,16 @@ class Pulling:
 
         A broker that does not answer now may have some; they become visible when their time is over.
         """
-        popper, topic, name = PopConsumer(self._engine, wanted.group), wanted.subscription.topic, wanted.attempt_id
-        began_ms = self._clock.monotonic_ms()
-        brokers = [broker for broker in brokers if self._silence.skipped(broker, brokers) is None]
+        group, topic, attempt_id = wanted.group, wanted.subscription.topic, wanted.attempt_id
+        popper, began_ms, skipped = PopConsumer(self._engine, group), self._clock.monotonic_ms(), self._silence.skipped
+        brokers = [name for name in brokers if skipped(name, brokers, group, wanted.subscription) is None]
         pops = [
             popper.pop_records(
                 topic,
                 broker,
                 invisible_ms=wanted.invisible_ms,
                 order=wanted.is_orderly,
-                attempt_id=name,
+                attempt_id=attempt_id,
                 replay_only=True,
             )
             for broker in brokers

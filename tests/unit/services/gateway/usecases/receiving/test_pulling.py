@@ -233,13 +233,21 @@ async def test_pulls_in_line_at_a_broker_that_hangs_go_to_another_one_together(p
     assert clock.monotonic_ms() - before_ms < 6_000
 
 
-async def test_a_broker_that_answers_again_is_asked_again(pulling, transport):
-    transport.at("a:10911", {POP: held})
+async def test_a_broker_that_answers_again_is_asked_again(pulling, transport, clock):
+    transport.at("a:10911", {POP: held, WAIT: held})
     transport.at("b:10911", {POP: nothing})
+    before_ms = clock.monotonic_ms()
     assert (await pull(pulling, wanted())).messages == []
-    transport.at("a:10911", {POP: found(record(7), start=7)})
+    waited_ms = clock.monotonic_ms() - before_ms
+    for _ in range(40):
+        assert (await pull(pulling, wanted())).messages == []
+        await asyncio.sleep(0.5)
+    assert clock.monotonic_ms() - before_ms < waited_ms + 21_000
+    assert (len(transport.sent(WAIT)), len(transport.sent(POP))) == (2, 42)
+    transport.at("a:10911", {POP: found(record(7), start=7), WAIT: notified(True)})
+    await asyncio.sleep(6)
     assert (await pull(pulling, wanted())).messages == []
-    await asyncio.sleep(3)
+    await asyncio.sleep(0.1)
     assert len((await pull(pulling, wanted())).messages) == 1
     transport.at("b:10911", {POP: found(record(8), start=8)})
     brokers = {(await pull(pulling, wanted())).broker for _ in range(2)}
