@@ -112,12 +112,13 @@ class Broker(FeatureSeams):
         self.deletion.finish_unsaved(self.save_all)
 
     def disconnected(self, channel: Channel) -> None:
-        """Forget everything that belongs to a connection: its held pulls, reads, producers and consumers."""
+        """Forget everything that belongs to a connection: its held pulls, reads, producers, senders and consumers."""
         self.core.long_polling.forget(channel)
         self.core.cold.forget(channel)
         self.fence.forget(channel)
         self.tables.groups.dismissed.forget_connection(channel)
         self.tables.producers.drop_connection(channel)
+        self.tables.senders.drop_connection(channel)
         for group in self.tables.consumers.drop_connection(channel):
             self.notifications.notify(group)
 
@@ -224,6 +225,8 @@ class Broker(FeatureSeams):
     def _topic_changed(self, topic: str) -> None:
         for changed in self.on_topic_changed:
             changed(topic)
+        if self.tables.topics.find(topic) is None:
+            self.tables.senders.forget(topic)
         self.persistence.mark(documents.TOPICS_FILE)
         self.registration.topic_changed(topic)
 

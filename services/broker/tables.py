@@ -20,6 +20,7 @@ from services.broker.registry.offsets import OffsetTable
 from services.broker.registry.persistence import Persistence
 from services.broker.registry.producers import ProducerTable
 from services.broker.registry.queuelocks import QueueLocks
+from services.broker.registry.senders import SenderTable
 from services.broker.registry.topics import TopicTable, system_topics
 from services.broker.settings import BrokerSettings
 
@@ -39,6 +40,7 @@ class Tables:
         self.groups = GroupTable()
         self.offsets = OffsetTable()
         self.producers = ProducerTable()
+        self.senders = SenderTable()
         self.consumers = ConsumerTable()
         self.queue_locks = QueueLocks()
         self.delay_offsets = DelayOffsetTable()

@@ -1,4 +1,4 @@
-"""Clients and their connections: 34, 35, 38, 40, 203, 204 and 307."""
+"""Clients and their connections: 34, 35, 38, 40, 203, 204, 307, 900021 and 900023."""
 
 import msgspec
 
@@ -56,3 +56,9 @@ class GroupVariantsHeader(Header):
     """900021: get what the members of a consumer group announce."""
 
     consumer_group: str
+
+
+class TopicProducersHeader(Header):
+    """900023: get the producers of a topic."""
+
+    topic: str

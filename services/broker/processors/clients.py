@@ -32,6 +32,7 @@ from services.broker.registry.clients import ClientInfo
 from services.broker.registry.consumers import ConsumerTable
 from services.broker.registry.groups import GroupTable
 from services.broker.registry.producers import ProducerTable
+from services.broker.registry.senders import SenderTable
 from services.broker.registry.topics import TOPICS_MAX, TopicTable
 from services.broker.settings import LiveSettings
 
@@ -63,6 +64,7 @@ class ClientProcessor:
         *,
         producers: ProducerTable,
         consumers: ConsumerTable,
+        senders: SenderTable,
         topics: TopicTable,
         groups: GroupTable,
         filters: SubscriptionFilters,
@@ -72,6 +74,7 @@ class ClientProcessor:
     ) -> None:
         self._producers = producers
         self._consumers = consumers
+        self._senders = senders
         self._topics = topics
         self._groups = groups
         self._filters = filters
@@ -155,6 +158,8 @@ class ClientProcessor:
         header = UnregisterClientHeader.from_ext(request.ext_fields)
         if header.producer_group:
             self._producers.unregister(header.producer_group, channel, header.client_id)
+            if not self._producers.has_group(header.producer_group, channel):
+                self._senders.drop_group(channel, header.producer_group)
         group = header.consumer_group
         if group:
             self._groups.dismissed.forget(group, channel, header.client_id)
@@ -326,6 +331,7 @@ def build(broker: Broker) -> ClientProcessor:
     return ClientProcessor(
         producers=tables.producers,
         consumers=tables.consumers,
+        senders=tables.senders,
         topics=tables.topics,
         groups=tables.groups,
         filters=broker.core.filters,

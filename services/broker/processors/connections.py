@@ -1,4 +1,4 @@
-"""Requests of tools about connected clients (203, 204, 328, 343, 345, 900021), and about the state of one client (307)."""
+"""Requests of tools about connected clients (203, 204, 328, 343, 345, 900021, 900023), and about the state of one client (307)."""
 
 from collections.abc import Mapping
 from itertools import islice
@@ -9,6 +9,7 @@ from gantry.model.group import ConsumeFromWhere, ConsumeType, MessageModel
 from gantry.remoting.aio.channel import Channel, Handler
 from gantry.remoting.bodies import ClientConnection, ConsumerConnection, ProducerConnection, TopicList
 from gantry.remoting.bodies.beans import SubscriptionDataBean
+from gantry.remoting.bodies.producers import PRODUCERS_MAX, TopicProducer, TopicProducers
 from gantry.remoting.bodies.variants import CLIENTS_NAMED_MAX, GroupVariants, MemberVariant, WantedTopic
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
@@ -18,7 +19,7 @@ from gantry.remoting.headers import (
     GetConsumerRunningInfoHeader,
     GetProducerConnectionListHeader,
 )
-from gantry.remoting.headers.client import GroupVariantsHeader
+from gantry.remoting.headers.client import GroupVariantsHeader, TopicProducersHeader
 from gantry.remoting.headers.fields import Header
 from services.broker.assembly import Broker
 from services.broker.identity import BrokerIdentity
@@ -28,6 +29,8 @@ from services.broker.registry.clients import ClientInfo
 from services.broker.registry.consumers import ConsumerTable
 from services.broker.registry.offsets import OffsetTable
 from services.broker.registry.producers import ProducerTable
+from services.broker.registry.senders import Sender, SenderTable
+from services.broker.registry.topics import TopicTable
 from services.broker.registry.variants import Signature, Variant
 
 # Some clients (ali-ons) never reply to requests of a broker. RocketMQ waits 10 s for them.
@@ -64,11 +67,15 @@ class ConnectionProcessor:
         producers: ProducerTable,
         consumers: ConsumerTable,
         offsets: OffsetTable,
+        senders: SenderTable,
+        topics: TopicTable,
         identity: BrokerIdentity,
     ) -> None:
         self._producers = producers
         self._consumers = consumers
         self._offsets = offsets
+        self._senders = senders
+        self._topics = topics
         self._identity = identity
 
     def handlers(self) -> Mapping[int, Handler]:
@@ -83,6 +90,7 @@ class ConnectionProcessor:
                 code.QUERY_SUBSCRIPTION_BY_CONSUMER: self.subscription_of,
                 code.GET_CONSUMER_RUNNING_INFO: self.running_info,
                 code.GANTRY_GROUP_VARIANTS: self.variants,
+                code.GANTRY_TOPIC_PRODUCERS: self.producers_of,
             }
         )
 
@@ -121,6 +129,18 @@ class ConnectionProcessor:
         if not members:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
         body = ProducerConnection(connection_set=[_connection(client) for client in members]).encode()
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
+
+    def producers_of(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """900023: return the connected producers that have sent to a topic."""
+        topic = TopicProducersHeader.from_ext(request.ext_fields).topic
+        if self._topics.find(topic) is None:
+            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        senders = self._senders.newest(topic, PRODUCERS_MAX + 1)
+        body = TopicProducers(
+            is_truncated=len(senders) > PRODUCERS_MAX or self._senders.is_full,
+            producers=[self._producer(sender) for sender in senders[:PRODUCERS_MAX]],
+        ).encode()
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
 
     def all_producers(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -184,6 +204,16 @@ class ConnectionProcessor:
             ) from None
         return RemotingCommand.response_to(request, answer.code, remark=answer.remark, body=answer.body)
 
+    def _producer(self, sender: Sender) -> TopicProducer:
+        return TopicProducer(
+            address=str(sender.channel.peer),
+            client_id=self._producers.find_client_id(sender.group, sender.channel),
+            group=sender.group,
+            language=sender.language.name,
+            sent_at=sender.sent_at_ms,
+            version=sender.version,
+        )
+
 
 def _connection(client: ClientInfo) -> ClientConnection:
     return ClientConnection(
@@ -211,5 +241,10 @@ def build(broker: Broker) -> ConnectionProcessor:
     """Build the processor from the broker's parts."""
     tables = broker.tables
     return ConnectionProcessor(
-        producers=tables.producers, consumers=tables.consumers, offsets=tables.offsets, identity=broker.identity
+        producers=tables.producers,
+        consumers=tables.consumers,
+        offsets=tables.offsets,
+        senders=tables.senders,
+        topics=tables.topics,
+        identity=broker.identity,
     )

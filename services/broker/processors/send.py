@@ -40,6 +40,7 @@ from services.broker.processors.sendparts import (
 from services.broker.processors.sendproperties import Completed, SendProperties
 from services.broker.processors.unsupported import TRANSACTION_OR_INNER_BATCH, refuse_sys_flag
 from services.broker.refusal import RefusalError
+from services.broker.registry.senders import SenderTable
 from services.broker.settings import LiveSettings
 from services.broker.stats import BrokerStats, Flow
 from services.broker.store.messagestore import MessageStore
@@ -87,6 +88,7 @@ class SendProcessor:
         live_settings: LiveSettings,
         identity: BrokerIdentity,
         hooks: Sequence[SendHook],
+        senders: SenderTable,
     ) -> None:
         self._gate = gate
         self._properties = properties
@@ -98,6 +100,7 @@ class SendProcessor:
         self._id_prefix = pack_host(identity.store_host).hex().upper()
         self._refusal_ext = {"MSG_REGION": identity.region_id, "TRACE_ON": "true" if identity.trace_on else "false"}
         self._hooks = hooks
+        self._senders = senders
         replies = SendReplies(region_id=identity.region_id, trace_on=identity.trace_on)
         self._reply = HeldReplies(replies).complete
         self._replays = Replays(waiters, store, replies, id_prefix=self._id_prefix, broker_name=identity.name)
@@ -224,6 +227,10 @@ class SendProcessor:
         flow.messages += 1
         flow.calls += 1
         flow.size_bytes += end - at
+        sender = target.senders.get(channel)
+        if sender is None or sender.group != header.producer_group:
+            sender = self._senders.sender(header.topic, channel, header.producer_group, request)
+        sender.sent_at_ms = stored_at_ms
         if request.flag & _ONE_WAY:
             self._waiters.appended()
             return None
@@ -269,7 +276,9 @@ class SendProcessor:
             reconsume_times=header.reconsume_times or 0,
             max_reconsume_times=header.max_reconsume_times,
         )
-        return self._append_special(channel, request, target, message, (digest, known))
+        stored_at_ms = self._append_special(channel, request, target, message, (digest, known))
+        self._senders.note(header.topic, channel, header.producer_group, request, stored_at_ms)
+        return None
 
     def _append_special(
         self,
@@ -278,8 +287,8 @@ class SendProcessor:
         target: Target,
         message: NewMessage,
         key: tuple[bytes | None, Place | None],
-    ) -> Reply:
-        """Let the send hooks decide where a special message is stored, and store it there.
+    ) -> int:
+        """Let the send hooks decide where a special message is stored, store it there, and return its store time.
 
         `key` is the digest of its key, if the topic's duplicate window adds it, and the place of a message that it replaces.
         """
@@ -302,7 +311,7 @@ class SendProcessor:
         stored_id = f"{self._id_prefix}{at:016X}"
         reply = (channel, request, stored_id, queue_id, offset, unique_key, message.recall_handle)
         self._hold(reply, flow, at, result.next_offset, waits_for_flush=waits_for_flush)
-        return None
+        return result.stored_at_ms
 
     def _hold(self, reply: HeldReply, flow: Flow, start: int, end: int, *, waits_for_flush: bool) -> None:
         """Count a message that was appended from `start` to `end`, and let its reply wait. `_append` does it inline."""
@@ -350,6 +359,7 @@ class SendProcessor:
         flow.calls += 1
         flow.size_bytes += result.next_offset - result.physical_offsets[0]
         assert len(result.physical_offsets) == len(items), "all messages of a batch are stored"
+        self._senders.note(header.topic, channel, header.producer_group, request, result.stored_at_ms)
         if plan is not None:
             plan.add(queue_id, result)
             if plan.has_duplicates:
@@ -384,4 +394,5 @@ def build(broker: Broker) -> SendProcessor:
         live_settings=core.live_settings,
         identity=broker.identity,
         hooks=broker.send_hooks,
+        senders=broker.tables.senders,
     )

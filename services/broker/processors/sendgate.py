@@ -22,6 +22,7 @@ from services.broker.identity import BrokerIdentity
 from services.broker.refusal import FAQ, RefusalError, drained_remark
 from services.broker.registry.groups import GroupTable
 from services.broker.registry.persistence import NotSavedError
+from services.broker.registry.senders import SenderTable, TopicSenders
 from services.broker.registry.topics import TOPICS_MAX, TopicTable, auto_created
 from services.broker.settings import BrokerSettings, LiveSettings
 from services.broker.stats import BrokerStats, Flow
@@ -33,11 +34,12 @@ _UNIT_SUB_FLAG = 0x2
 class Target:
     """A topic that may be sent to, with the data about it that each message needs."""
 
-    __slots__ = ("config", "flow", "is_retry", "queue_ids_max", "sys_flag", "window", "write_queue_nums")
+    __slots__ = ("config", "flow", "is_retry", "queue_ids_max", "senders", "sys_flag", "window", "write_queue_nums")
 
-    def __init__(self, config: TopicConfig, flow: Flow, window: DuplicateWindow | None = None) -> None:
+    def __init__(self, config: TopicConfig, flow: Flow, window: DuplicateWindow | None, senders: TopicSenders) -> None:
         self.config = config
         self.flow = flow
+        self.senders = senders
         self.queue_ids_max = max(config.read_queue_nums, config.write_queue_nums)
         self.write_queue_nums = config.write_queue_nums
         self.sys_flag = sysflag.MULTI_TAGS if config.topic_filter_type == MULTI_TAG else 0
@@ -59,6 +61,7 @@ class SendChecks:
         rng: Rng,
         create_topic: Callable[[TopicConfig], Awaitable[None]],
         windows: DuplicateWindows,
+        senders: SenderTable,
         identity: BrokerIdentity,
     ) -> None:
         self._topics = topics
@@ -70,6 +73,7 @@ class SendChecks:
         self._rng = rng
         self._create_topic = create_topic
         self._windows = windows
+        self._senders = senders
         self._targets: dict[str, Target] = {}
         # The settings that were found to allow sends at any time.
         self._open_settings: BrokerSettings | None = None
@@ -157,7 +161,8 @@ class SendChecks:
             raise RefusalError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
         if config is None or topic in self._unsaved:
             return None
-        target = self._targets[topic] = Target(config, self.flow(topic), self._windows.find(topic))
+        target = Target(config, self.flow(topic), self._windows.find(topic), self._senders.of(topic))
+        self._targets[topic] = target
         return target
 
     def flow(self, topic: str) -> Flow:

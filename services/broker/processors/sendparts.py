@@ -109,6 +109,7 @@ def send_checks(broker: Broker) -> SendChecks:
         rng=broker.rng,
         create_topic=broker.create_topic,
         windows=broker.windows,
+        senders=tables.senders,
         identity=broker.identity,
     )
     broker.on_topic_changed.append(checks.topic_changed)

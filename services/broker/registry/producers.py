@@ -64,6 +64,12 @@ class ProducerTable:
         connections = self._connections.get(client_id)
         return next(reversed(connections)) if connections else None
 
+    def find_client_id(self, group: str, connection: ClientChannel) -> str | None:
+        """Return the id of the only instance on a connection: of those in the group, else of all; None if unknown."""
+        memberships = self._memberships.of(connection)
+        ids = {client_id for name, client_id in memberships if name == group} or {each for _, each in memberships}
+        return ids.pop() if len(ids) == 1 else None
+
     def members(self, group: str) -> list[ClientInfo]:
         """Return the instances of a group; an empty list if there is no such group."""
         return list(self._groups.get(group, {}).values())
@@ -71,6 +77,10 @@ class ProducerTable:
     def has_member(self, group: str, key: tuple[ClientChannel, str]) -> bool:
         """Return whether an instance, given by connection and id, is a member of a group."""
         return key in self._groups.get(group, {})
+
+    def has_group(self, group: str, connection: ClientChannel) -> bool:
+        """Return whether an instance on the connection is a member of the group."""
+        return any(name == group for name, _ in self._memberships.of(connection))
 
     def groups(self) -> Mapping[str, list[ClientInfo]]:
         """Return every group with its instances."""
