@@ -1,4 +1,4 @@
-"""`gantry topic`: create, list, show and delete topics."""
+"""`gantry topic`: create, list, show and delete topics, and list their producers."""
 
 from typing import Annotated, Any
 
@@ -155,6 +155,29 @@ def stats(
     """Count the messages of a topic over the last minute, hour and day."""
     path = f"/v1/topics/{segment(topic)}/statistics"
     print_statistics(connect(data, url, key).call("GET", path, query={"group": group}), as_json=as_json)
+
+
+@app.command()
+def producers(
+    topic: TopicArgument,
+    *,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the connected producers that have sent to a topic, the one that sent last first."""
+    found = connect(data, url, key).call("GET", f"/v1/topics/{segment(topic)}/producers")
+    if as_json:
+        print_json(found)
+        return
+    columns = ["group", "client_id", "kind", "address", "language", "version", "brokers", "last_sent_at"]
+    empty = "unknown: not all brokers answered" if found["missing"] else "no connected client has sent to the topic"
+    print_table(columns, [[row[column] for column in columns] for row in found["items"]], empty=empty)
+    if found["truncated"]:
+        print("there may be more producers")
+    for reason in found["missing"]:
+        print(f"not asked: {reason}")
 
 
 @app.command()

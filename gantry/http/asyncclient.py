@@ -8,6 +8,7 @@ from gantry.http.alertclient import AsyncAlertClient
 from gantry.http.consumeclient import AsyncConsumeClient
 from gantry.http.keyclient import AsyncKeyClient
 from gantry.http.offsetclient import AsyncOffsetClient
+from gantry.http.producerresults import TopicProducers
 from gantry.http.reportclient import AsyncReportClient
 from gantry.http.results import (
     AuditEntry,
@@ -67,6 +68,10 @@ class AsyncGantryClient(
     async def delete_topic(self, name: str, *, etag: str | None = None) -> None:
         """Delete a topic and its messages."""
         await self.run(calls.delete_topic(name, etag=etag))
+
+    async def list_producers(self, topic: str) -> TopicProducers:
+        """Return the connected producers that have sent to a topic."""
+        return await self.run(calls.list_producers(topic))
 
     async def list_queues(self, topic: str) -> list[Queue]:
         """Return a topic's queues with their offsets."""

@@ -24,6 +24,7 @@ from gantry.http.call import (
     path_of,
     read_nothing,
 )
+from gantry.http.producerresults import TopicProducers
 from gantry.http.results import (
     AuditEntry,
     BatchResult,
@@ -70,6 +71,11 @@ def put_topic(name: str, config: Mapping[str, Any], *, only_new: bool, etag: str
 def delete_topic(name: str, *, etag: str | None) -> Call[None]:
     """Delete a topic and its messages."""
     return Call("DELETE", path_of("topics", name), read_nothing, headers=if_match(etag))
+
+
+def list_producers(topic: str) -> Call[TopicProducers]:
+    """List the producers of a topic."""
+    return Call("GET", path_of("topics", topic, "producers"), json_of(TopicProducers))
 
 
 def list_queues(topic: str) -> Call[Page[Queue]]:

@@ -8,6 +8,7 @@ from gantry.http.alertclient import AlertClient
 from gantry.http.consumeclient import ConsumeClient
 from gantry.http.keyclient import KeyClient
 from gantry.http.offsetclient import OffsetClient
+from gantry.http.producerresults import TopicProducers
 from gantry.http.reportclient import ReportClient
 from gantry.http.results import (
     AuditEntry,
@@ -65,6 +66,10 @@ class GantryClient(AlertClient, ConsumeClient, KeyClient, OffsetClient, ReportCl
     def delete_topic(self, name: str, *, etag: str | None = None) -> None:
         """Delete a topic and its messages."""
         self.run(calls.delete_topic(name, etag=etag))
+
+    def list_producers(self, topic: str) -> TopicProducers:
+        """Return the connected producers that have sent to a topic."""
+        return self.run(calls.list_producers(topic))
 
     def list_queues(self, topic: str) -> list[Queue]:
         """Return a topic's queues with their offsets."""

@@ -1,4 +1,4 @@
-import { Alert, Group as Row, List, Stack, Switch, Text } from "@mantine/core";
+import { Group as Row, Stack, Switch, Text } from "@mantine/core";
 import type { UseQueryResult } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useTranslation } from "react-i18next";
@@ -7,6 +7,7 @@ import type { Call } from "@/models/commands";
 import { CopyAs } from "./copy-as";
 import { DataTable, type Column } from "./data-table";
 import { useFormat } from "./format";
+import { Missing } from "./missing";
 import { Empty, QueryState } from "./page-frame";
 import { useUrlState } from "./url-state";
 import { Name } from "./value";
@@ -51,15 +52,7 @@ function Flows({ found, of, isByBroker }: { found: Statistics; of: "topic" | "gr
   const isWhole = found.missing.length === 0;
   return (
     <Stack gap="sm">
-      {!isWhole && (
-        <Alert role="status" color="orange" variant="light" title={t("traffic.missing")}>
-          <List size="sm" styles={{ item: { overflowWrap: "anywhere" } }}>
-            {found.missing.map((reason) => (
-              <List.Item key={reason}>{reason}</List.Item>
-            ))}
-          </List>
-        </Alert>
-      )}
+      <Missing title={t("traffic.missing")} reasons={found.missing} />
       {found.truncated && (
         <Text size="sm" c="dimmed">
           {t("traffic.truncated")}

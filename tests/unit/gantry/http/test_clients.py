@@ -101,6 +101,7 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str, Any]] = [
     ("put_topic", ("T",), {"perm": "r"}, "PUT /v1/topics/T", TOPIC),
     ("delete_topic", ("T",), {}, "DELETE /v1/topics/T", None),
     ("list_queues", ("T",), {}, "GET /v1/topics/T/queues", page()),
+    ("list_producers", ("T",), {}, "GET /v1/topics/T/producers", {"items": [], "missing": [], "truncated": False}),
     ("send", ("T", OutgoingMessage("x")), {}, "POST /v1/topics/T/messages", SENT),
     ("send_batch", ("T", [OutgoingMessage(b"x")]), {}, "POST /v1/topics/T/messages:batch",
      {"results": [SENT], "stored": 1, "not_stored": 0, "unknown": 0}),

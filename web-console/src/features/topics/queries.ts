@@ -37,6 +37,14 @@ export const queuesQuery = (topic: string) =>
     refetchInterval: DETAIL_EVERY_MS,
   });
 
+export const producersQuery = (topic: string) =>
+  queryOptions({
+    queryKey: topicKeys.part(topic, "producers"),
+    queryFn: async ({ signal }) =>
+      (await request("get", "/v1/topics/{topic}/producers", { path: { topic }, signal })).data,
+    refetchInterval: DETAIL_EVERY_MS,
+  });
+
 /** The groups that consume a topic, by the latest lag report; null if there was none yet. */
 export const consumersQuery = (topic: string) =>
   queryOptions({

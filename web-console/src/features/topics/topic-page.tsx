@@ -17,6 +17,7 @@ import { useOperations, useRole } from "@/ui/session";
 import { Traffic } from "@/ui/traffic";
 import { Ago, Name } from "@/ui/value";
 import { Consumers } from "./consumers";
+import { Producers } from "./producers";
 import { topicQuery, trafficQuery } from "./queries";
 import { Queues } from "./queues";
 import { Rates } from "./rates";
@@ -26,7 +27,7 @@ import { Settings } from "./settings";
 
 const ICON_PX = 16;
 
-/** One topic: its queues, routes, rates, consumers and settings. */
+/** One topic: its queues, routes, rates, producers, consumers and settings. */
 export function TopicPage() {
   const { t } = useTranslation("topics");
   const name = useParams({ strict: false }).topic ?? "";
@@ -131,6 +132,12 @@ function TopicSections({ topic, etag }: { topic: Topic; etag: string | null }) {
       label: t("tab.traffic"),
       isThere: has(["GET /v1/topics/{topic}/statistics"]),
       view: <TopicTraffic topic={topic.topic} />,
+    },
+    {
+      name: "producers",
+      label: t("tab.producers"),
+      isThere: has(["GET /v1/topics/{topic}/producers"]),
+      view: <Producers topic={topic.topic} />,
     },
     {
       name: "consumers",

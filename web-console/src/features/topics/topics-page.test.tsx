@@ -130,6 +130,80 @@ test("queues keep 64 bits, and those of a broker that does not answer are unknow
   ]);
 });
 
+const PRODUCERS = { ...PATH, at: "/topics/orders?tab=producers", operations: ["GET /v1/topics/{topic}/producers"] };
+
+const producer = (group: string, more: object = {}) => ({
+  group,
+  client_id: `10.0.0.1@${group}`,
+  kind: "client",
+  address: "10.0.0.1:41000",
+  language: "JAVA",
+  version: "5.3.3",
+  brokers: ["broker-a"],
+  last_sent_at: "2020-01-01T00:00:00.000Z",
+  ...more,
+});
+
+const producers = (items: object[], more: object = {}) => ({
+  "GET /v1/topics/{topic}": { json: topic("orders"), headers: { etag: '"1"' } },
+  "GET /v1/topics/{topic}/producers": { json: { items, missing: [], truncated: false, ...more } },
+});
+
+test("producers are listed and sorted, a gateway is named as one, and an id that brokers do not know is unknown", async () => {
+  stubGateway(
+    producers([
+      producer("GANTRY_GATEWAY", { kind: "gateway", language: "PYTHON", brokers: ["broker-a", "broker-b"] }),
+      producer("billing", { client_id: null, last_sent_at: "2020-01-02T00:00:00.000Z" }),
+    ]),
+  );
+  await renderView(<TopicPage />, PRODUCERS);
+  const table = await screen.findByRole("table", { name: "Producers" });
+  const rows = () =>
+    within(table)
+      .getAllByRole("row")
+      .slice(1)
+      .map((row) => row.textContent);
+  expect(rows()[0]).toMatch(
+    /^GANTRY_GATEWAYGateway10\.0\.0\.1@GANTRY_GATEWAY10\.0\.0\.1:41000PYTHON 5\.3\.3broker-a, broker-b.* ago$/u,
+  );
+  expect(rows()[1]).toMatch(/^billingunknown10\.0\.0\.1:41000JAVA 5\.3\.3broker-a.* ago$/u);
+  await userEvent.click(within(table).getByRole("button", { name: "Last message" }));
+  const first = rows()[0];
+  await userEvent.click(within(table).getByRole("button", { name: "Last message" }));
+  expect(rows()[1]).toBe(first);
+});
+
+test("no producer, a broker that does not answer, and a list that is too long are different states", async () => {
+  stubGateway(producers([]));
+  const { unmount } = await renderView(<TopicPage />, PRODUCERS);
+  expect(await screen.findByText("No connected client has sent to this topic.")).toBeTruthy();
+  unmount();
+  stubGateway(producers([], { missing: ["broker b: away"] }));
+  const second = await renderView(<TopicPage />, PRODUCERS);
+  expect((await screen.findByRole("status", { name: /Not all brokers answered/ })).textContent).toContain(
+    "broker b: away",
+  );
+  expect(screen.getByText("The producers are unknown.")).toBeTruthy();
+  second.unmount();
+  stubGateway(producers([producer("billing")], { missing: ["broker b: away"], truncated: true }));
+  await renderView(<TopicPage />, PRODUCERS);
+  expect(await screen.findByText(/There may be more producers/)).toBeTruthy();
+  expect(screen.getByText("broker b: away")).toBeTruthy();
+  expect(screen.getByRole("table", { name: "Producers" })).toBeTruthy();
+});
+
+test("producers that can't be read show the error, and without the operation there is no such tab", async () => {
+  stubGateway({ ...producers([]), "GET /v1/topics/{topic}/producers": refused("broker-unavailable", 503) });
+  const { unmount } = await renderView(<TopicPage />, PRODUCERS);
+  expect(await screen.findByRole("alert")).toBeTruthy();
+  expect(screen.queryByText("No connected client has sent to this topic.")).toBeNull();
+  unmount();
+  stubGateway(producers([]));
+  await renderView(<TopicPage />, { ...PRODUCERS, operations: DETAIL });
+  expect(await screen.findByRole("tab", { name: "Queues" })).toBeTruthy();
+  expect(screen.queryByRole("tab", { name: "Producers" })).toBeNull();
+});
+
 async function openSettings(role: "operator" | "viewer" = "operator") {
   await renderView(<TopicPage />, { ...PATH, at: "/topics/orders?tab=settings", operations: DETAIL, role });
   return screen.findByRole<HTMLInputElement>("textbox", { name: "Queues to read" });
