@@ -20,6 +20,7 @@ PAGES = {
     "overview": "/",
     "topics": "/topics",
     "topic": "/topics/orders",
+    "topic-producers": "/topics/orders?tab=producers",
     "topic-settings": "/topics/orders?tab=settings",
     "topic-rates": "/topics/orders?tab=rates",
     "messages": "/messages?by=key&topic=orders&value=order-7",

@@ -36,6 +36,8 @@ def test_a_topic_from_its_creation_to_its_end(console: ConsolePage, stack: Stack
     console.wait_for_text("The message is stored.")
     console.click("button", "Close")
     console.wait_for_text(" ago")
+    console.click("tab", "Producers")
+    console.wait_for_text("GANTRY_GATEWAY")
 
     change_beside_another(console, stack)
 
@@ -71,7 +73,13 @@ def change_beside_another(console: ConsolePage, stack: Stack) -> None:
 def test_pages_of_topics_fit_and_have_no_violations(console: ConsolePage, stack: Stack, width: int, dark: bool) -> None:
     with stack.http() as client:
         assert client.put("/v1/topics/fits", json={}).status_code in {200, 201}
-    for path, text in (("/topics", "fits"), ("/topics/fits", "broker-a / 0"), ("/topics/fits?tab=settings", "Save")):
+        assert client.post("/v1/topics/fits/messages", json={"body": "m"}).status_code == 201
+    for path, text in (
+        ("/topics", "fits"),
+        ("/topics/fits", "broker-a / 0"),
+        ("/topics/fits?tab=producers", "GANTRY_GATEWAY"),
+        ("/topics/fits?tab=settings", "Save"),
+    ):
         console.enter(path, width=width, dark=dark)
         console.wait_for_text(text)
         assert console.evaluate("document.documentElement.scrollWidth") <= width, path
