@@ -137,9 +137,10 @@ class ConnectionProcessor:
         if self._topics.find(topic) is None:
             raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
         senders = self._senders.newest(topic, PRODUCERS_MAX + 1)
+        ids = {sender.channel: self._producers.ids_on(sender.channel) for sender in senders}
         body = TopicProducers(
             is_truncated=len(senders) > PRODUCERS_MAX or self._senders.is_full,
-            producers=[self._producer(sender) for sender in senders[:PRODUCERS_MAX]],
+            producers=[_producer(sender, ids[sender.channel]) for sender in senders[:PRODUCERS_MAX]],
         ).encode()
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
 
@@ -204,16 +205,6 @@ class ConnectionProcessor:
             ) from None
         return RemotingCommand.response_to(request, answer.code, remark=answer.remark, body=answer.body)
 
-    def _producer(self, sender: Sender) -> TopicProducer:
-        return TopicProducer(
-            address=str(sender.channel.peer),
-            client_id=self._producers.find_client_id(sender.group, sender.channel),
-            group=sender.group,
-            language=sender.language.name,
-            sent_at=sender.sent_at_ms,
-            version=sender.version,
-        )
-
 
 def _connection(client: ClientInfo) -> ClientConnection:
     return ClientConnection(
@@ -221,6 +212,19 @@ def _connection(client: ClientInfo) -> ClientConnection:
         client_id=client.client_id,
         language=client.language.name,
         version=client.version,
+    )
+
+
+def _producer(sender: Sender, ids: Mapping[str | None, set[str]]) -> TopicProducer:
+    """Return a sender with its client id; `ids` are those on its connection by group, and all of them under None."""
+    found = ids.get(sender.group, ids[None])
+    return TopicProducer(
+        address=str(sender.channel.peer),
+        client_id=next(iter(found)) if len(found) == 1 else None,
+        group=sender.group,
+        language=sender.language.name,
+        sent_at=sender.sent_at_ms,
+        version=sender.version,
     )
 
 

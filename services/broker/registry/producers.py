@@ -64,11 +64,14 @@ class ProducerTable:
         connections = self._connections.get(client_id)
         return next(reversed(connections)) if connections else None
 
-    def find_client_id(self, group: str, connection: ClientChannel) -> str | None:
-        """Return the id of the only instance on a connection: of those in the group, else of all; None if unknown."""
-        memberships = self._memberships.of(connection)
-        ids = {client_id for name, client_id in memberships if name == group} or {each for _, each in memberships}
-        return ids.pop() if len(ids) == 1 else None
+    def ids_on(self, connection: ClientChannel) -> dict[str | None, set[str]]:
+        """Return the client ids of the instances on a connection by group, and those of all groups under None."""
+        everyone: set[str] = set()
+        ids: dict[str | None, set[str]] = {None: everyone}
+        for group, client_id in self._memberships.of(connection):
+            ids.setdefault(group, set()).add(client_id)
+            everyone.add(client_id)
+        return ids
 
     def members(self, group: str) -> list[ClientInfo]:
         """Return the instances of a group; an empty list if there is no such group."""

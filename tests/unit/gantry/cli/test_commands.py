@@ -259,12 +259,12 @@ def test_members_that_differ_are_named_and_end_with_a_failure(answers, gantry):
 
 def test_producers_are_listed_and_brokers_that_do_not_answer_are_named(answers: Answers, gantry: Gantry) -> None:
     row = {"group": "PG", "client_id": None, "kind": "client", "address": "10.0.0.1:41000", "language": "GO",
-           "version": "5.3.3", "brokers": ["broker-a", "broker-b"], "last_sent_at": "2026-11-21T09:30:00.123Z"}  # fmt: skip
+           "version": "V5_3_3", "brokers": ["broker-a", "broker-b"], "last_sent_at": "2026-11-21T09:30:00.123Z"}  # fmt: skip
     path = "GET /v1/topics/T/producers"
     whole = {"items": [row], "missing": [], "truncated": False}
     answers.by_call[path] = whole
     _, line = gantry("topic", "producers", "T").stdout.splitlines()
-    assert line.split() == ["PG", "-", "client", "10.0.0.1:41000", "GO", "5.3.3", "broker-a,", "broker-b",
+    assert line.split() == ["PG", "-", "client", "10.0.0.1:41000", "GO", "V5_3_3", "broker-a,", "broker-b",
                             "2026-11-21T09:30:00.123Z"]  # fmt: skip
     assert json.loads(gantry("topic", "producers", "T", "--json").stdout) == whole
     answers.by_call[path] = {"items": [], "missing": ["broker b: away"], "truncated": True}

@@ -1,4 +1,4 @@
-import { Badge, Group, Stack, Text, Tooltip } from "@mantine/core";
+import { Badge, Group, Stack, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useTranslation } from "react-i18next";
 import type { Schema } from "@/api/types";
@@ -45,6 +45,11 @@ function Found({ found }: { found: Schema<"TopicProducers"> }) {
           {t("producers.truncated")}
         </Text>
       )}
+      {found.items.some((row) => row.kind === "gateway") && (
+        <Text size="sm" c="dimmed">
+          {t("producers.gatewayHint")}
+        </Text>
+      )}
       {found.items.length === 0 ? (
         <Empty>{t(isWhole ? "producers.none" : "producers.unknown")}</Empty>
       ) : (
@@ -72,11 +77,9 @@ function useColumns(): Column<Producer>[] {
       cell: (row) => (
         <Group gap={6} wrap="nowrap">
           {row.kind === "gateway" && (
-            <Tooltip label={t("producers.gatewayHint")} multiline maw={320}>
-              <Badge size="sm" variant="light" style={{ flexShrink: 0 }}>
-                {t("producers.gateway")}
-              </Badge>
-            </Tooltip>
+            <Badge size="sm" variant="light" style={{ flexShrink: 0 }}>
+              {t("producers.gateway")}
+            </Badge>
           )}
           {row.client_id === null ? <Value reason={t("producers.noId")}>{null}</Value> : <Name>{row.client_id}</Name>}
         </Group>
@@ -85,6 +88,7 @@ function useColumns(): Column<Producer>[] {
     {
       key: "address",
       header: t("producers.address"),
+      width: "minmax(10.5rem, 1fr)",
       sortBy: (row) => row.address,
       cell: (row) => <Name>{row.address}</Name>,
     },

@@ -138,7 +138,7 @@ const producer = (group: string, more: object = {}) => ({
   kind: "client",
   address: "10.0.0.1:41000",
   language: "JAVA",
-  version: "5.3.3",
+  version: "V5_3_3",
   brokers: ["broker-a"],
   last_sent_at: "2020-01-01T00:00:00.000Z",
   ...more,
@@ -164,9 +164,10 @@ test("producers are listed and sorted, a gateway is named as one, and an id that
       .slice(1)
       .map((row) => row.textContent);
   expect(rows()[0]).toMatch(
-    /^GANTRY_GATEWAYGateway10\.0\.0\.1@GANTRY_GATEWAY10\.0\.0\.1:41000PYTHON 5\.3\.3broker-a, broker-b.* ago$/u,
+    /^GANTRY_GATEWAYGateway10\.0\.0\.1@GANTRY_GATEWAY10\.0\.0\.1:41000PYTHON V5_3_3broker-a, broker-b.* ago$/u,
   );
-  expect(rows()[1]).toMatch(/^billingunknown10\.0\.0\.1:41000JAVA 5\.3\.3broker-a.* ago$/u);
+  expect(screen.getByText(/A gateway sends for HTTP clients/)).toBeTruthy();
+  expect(rows()[1]).toMatch(/^billingunknown10\.0\.0\.1:41000JAVA V5_3_3broker-a.* ago$/u);
   await userEvent.click(within(table).getByRole("button", { name: "Last message" }));
   const first = rows()[0];
   await userEvent.click(within(table).getByRole("button", { name: "Last message" }));
