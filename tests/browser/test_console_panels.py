@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.chromium import Page
 from tests.support.consolepage import ConsolePage
 from tests.support.stack import Stack
 
@@ -12,6 +13,16 @@ FOUND = f"/messages?by=key&topic={TOPIC}&value=key-1"
 NO_DIALOG = "document.querySelector('[role=dialog]') === null"
 IN_DIALOG = "document.activeElement.closest('[role=dialog]') !== null"
 FOCUSED = "(document.activeElement.getAttribute('aria-label') ?? document.activeElement.innerText).trim()"
+
+# A step back that the console undoes: it ends with the second event.
+REFUSED_STEP = """
+new Promise(done => {
+  let left = 2;
+  const count = () => { left -= 1; if (left === 0) { removeEventListener('popstate', count); done(true); } };
+  addEventListener('popstate', count);
+  history.back();
+})
+"""
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +166,41 @@ def test_a_panel_asks_before_it_discards_a_choice(console: ConsolePage) -> None:
     console.press("Escape")
     console.click("button", "Discard")
     console.wait_until(NO_DIALOG, what="the panel to close")
+
+
+def test_a_step_back_asks_before_it_discards_a_choice(console: ConsolePage) -> None:
+    console.enter("/topics")
+    console.enter("/access")
+    open_user(console, "vera")
+    console.focus_on("document.querySelector('[role=dialog] select:not([data-view])')")
+    console.press("ArrowDown")
+    role = "document.querySelector('[role=dialog] select:not([data-view])').value"
+    console.wait_until(f"{role} === 'operator'", what="another role")
+    for _ in range(2):  # The second step finds the question open, and the history as before.
+        console.evaluate(REFUSED_STEP)
+        console.wait_for_text("Discard what you have typed?")
+        assert address(console) == "/access?user=vera"
+    console.click("button", "Go on typing")
+    assert console.evaluate(role) == "operator"
+    console.evaluate(REFUSED_STEP)
+    console.click("button", "Discard")
+    console.wait_until(NO_DIALOG, what="the panel to close")
+    assert address(console) == "/access"
+    console.evaluate("history.back()")
+    console.wait_until("location.pathname === '/console/topics'", what="the page before")
+
+
+def test_the_browser_asks_before_a_step_that_leaves_the_console(console: ConsolePage, browser: Page) -> None:
+    console.enter("/topics")
+    press_button(console, "Create")
+    console.wait_until(IN_DIALOG, what="the focus in the dialog")
+    console.type_into("Topic", "half-written")
+    browser.watch("Page.javascriptDialogOpening")
+    console.enter("/groups")
+    assert [event["params"]["type"] for event in browser.events()] == ["beforeunload"]
+    console.enter("/topics")
+    assert len(browser.events()) == 1
+    browser.watch()
 
 
 def test_a_step_back_returns_to_the_tab_before(console: ConsolePage) -> None:

@@ -72,6 +72,10 @@ class Page:
                 return result
             if answer.get("method") in self._watched:
                 self._events.append(answer)
+            if answer.get("method") == "Page.javascriptDialogOpening":
+                # Until somebody answers, the browser answers no call. A test that goes to another page means it.
+                agreed = {"id": 0, "method": "Page.handleJavaScriptDialog", "params": {"accept": True}}
+                self._connection.send(json.dumps(agreed))
 
     def watch(self, *events: str) -> None:
         """Keep events with these names from now on, and forget those from before; their domain has to be enabled."""

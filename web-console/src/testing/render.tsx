@@ -8,6 +8,7 @@ import {
   createRouter,
   Outlet,
   RouterProvider,
+  type RouterHistory,
 } from "@tanstack/react-router";
 import { act, render, type RenderResult } from "@testing-library/react";
 import type { ReactNode } from "react";
@@ -22,7 +23,7 @@ import { parseSearch, stringifySearch } from "@/ui/url-state";
 
 /**
  * Renders a view as the console does: with theme, texts, cache, and an address. `path` is the pattern of its route, `at`
- * the address; `operations` is the contract of the gateway.
+ * the address; `operations` is the contract of the gateway. `history` is that of the browser if its steps matter.
  */
 export async function renderView(
   view: ReactNode,
@@ -32,7 +33,15 @@ export async function renderView(
     role = "admin",
     operations = [],
     language = "en",
-  }: { path?: string; at?: string; role?: Role; operations?: string[]; language?: Language } = {},
+    history = createMemoryHistory({ initialEntries: [at] }),
+  }: {
+    path?: string;
+    at?: string;
+    role?: Role;
+    operations?: string[];
+    language?: Language;
+    history?: RouterHistory;
+  } = {},
 ): Promise<RenderResult & { address: () => string }> {
   notifications.clean();
   await startTranslation(language);
@@ -46,7 +55,7 @@ export async function renderView(
   const elsewhere = createRoute({ getParentRoute: () => root, path: "$", component: () => <p>another page</p> });
   const router = createRouter({
     routeTree: root.addChildren(path === "$" ? [page] : [page, elsewhere]),
-    history: createMemoryHistory({ initialEntries: [at] }),
+    history,
     parseSearch,
     stringifySearch,
   });

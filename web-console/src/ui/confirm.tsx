@@ -1,5 +1,5 @@
 import { List, Stack, Text, TextInput } from "@mantine/core";
-import { createContext, use, useCallback, useState, type ReactNode } from "react";
+import { createContext, use, useCallback, useEffect, useEffectEvent, useState, type ReactNode } from "react";
 import { useTranslation } from "react-i18next";
 import { Dialog } from "./dialog";
 import type { Copyable } from "./copy-as";
@@ -56,6 +56,19 @@ function Question({ confirmation, answer }: { confirmation: Confirmation; answer
   const { t } = useTranslation();
   const [typed, setTyped] = useState("");
   const isReady = confirmation.typed === undefined || typed === confirmation.typed;
+  // The question belongs to the page that asked. A step of the browser leaves that page, or closes its panel.
+  const refuse = useEffectEvent(() => {
+    answer(false);
+  });
+  useEffect(() => {
+    const onStep = () => {
+      refuse();
+    };
+    window.addEventListener("popstate", onStep);
+    return () => {
+      window.removeEventListener("popstate", onStep);
+    };
+  }, []);
   return (
     <Dialog
       opened

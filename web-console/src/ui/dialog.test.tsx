@@ -206,7 +206,7 @@ test("Escape asks nothing if the text is as it was", async () => {
   });
 });
 
-test("a panel asks, too, and a way back that asks nothing leaves no question for the next one", async () => {
+test("a panel asks, too; if its page closes it meanwhile, the next panel opens without the question", async () => {
   await renderView(<Page />);
   await press("panel");
   await userEvent.selectOptions(await screen.findByRole("combobox", { name: "Role" }), "operator");

@@ -29,8 +29,8 @@ export function useUrlState<T extends Record<string, string>>(
     (next: Partial<T>, { push = false, panel }: HistoryOptions = {}) => {
       const isOverPanel = router.state.location.state.isPanel === true;
       if (panel === "close" && isOverPanel) {
-        // The entry that opened the panel leaves the history, as with the button of the browser.
-        router.history.back();
+        // The entry that opened the panel leaves the history, as with the button of the browser. The panel has asked before.
+        router.history.back({ ignoreBlocker: true });
         return;
       }
       void navigate({

@@ -7,7 +7,7 @@ import { useFormat } from "@/ui/format";
 
 const ICON_PX = 16;
 
-/** The secret of a new key. Only the button closes this, because no later answer has the secret. */
+/** The secret of a new key. Only the button closes this, and a step of the browser asks: no later answer has the secret. */
 export function Secret({ made, onClose }: { made: MadeKey; onClose: () => void }) {
   const { t } = useTranslation("access");
   const format = useFormat();
@@ -20,6 +20,7 @@ export function Secret({ made, onClose }: { made: MadeKey; onClose: () => void }
       withCloseButton={false}
       closeOnClickOutside={false}
       closeOnEscape={false}
+      loss={t("keys.secret.loss")}
     >
       <Stack>
         <Alert color="orange" variant="light" icon={<IconKey size={ICON_PX} />} title={t("keys.secret.once")}>
