@@ -138,8 +138,9 @@ def test_the_command_line_delays_lists_and_recalls(stack, http):
     assert run("reschedule", "LATER", moved).returncode == 2
     assert run("recall", "LATER", moved).stdout == "the message is recalled\n"
     deadline = time.monotonic() + WAIT_S
-    while run("recall", "LATER", moved).returncode == 0:
+    while (again := run("recall", "LATER", moved)).returncode == 0:
         assert time.monotonic() < deadline
+    assert again.stderr.strip().endswith("or its topic was deleted"), again.stderr
 
 
 def scheduled(http: httpx.Client, topic: str = TOPIC, **params: Any) -> list[dict[str, Any]]:

@@ -100,6 +100,17 @@ test("a recall that comes too late says so", async () => {
   const question = await screen.findByRole("dialog", { name: "Recall this message?" });
   await userEvent.click(within(question).getByRole("button", { name: "Recall" }));
   expect(await screen.findByText("Too late")).toBeTruthy();
+  expect(screen.getByText(/or its topic was deleted\. Nothing was changed\.$/)).toBeTruthy();
+});
+
+test("in Chinese, too, what comes too late may be for a deleted topic", async () => {
+  stubGateway({ [LIST]: listOf(waiting("1")), [RESCHEDULE]: refused("unknown-message", 404) });
+  await renderView(<ScheduledPage />, { ...OPEN, operations: OPERATIONS, language: "zh" });
+  await userEvent.click(await screen.findByRole("button", { name: "改期" }));
+  const dialog = within(await screen.findByRole("dialog", { name: "消息改期" }));
+  await userEvent.click(dialog.getByRole("button", { name: "改期" }));
+  expect(await screen.findByText("太晚了")).toBeTruthy();
+  expect(screen.getByText(/或者其主题已被删除/)).toBeTruthy();
 });
 
 test("a recall with an unknown outcome is no success, and the message stays", async () => {
