@@ -1,4 +1,4 @@
-import { TextInput, type TextInputProps } from "@mantine/core";
+import { Autocomplete, TextInput, type AutocompleteProps, type TextInputProps } from "@mantine/core";
 import { IconSearch } from "@tabler/icons-react";
 import { startTransition, useEffect, useEffectEvent, useState } from "react";
 
@@ -101,4 +101,32 @@ export function AddressField({
   ...props
 }: FieldProps & { value: string; onKeep: (text: string) => void }) {
   return <TypedField {...props} typed={useTyped(value, onKeep)} />;
+}
+
+type NamesProps = Omit<
+  AutocompleteProps,
+  "value" | "defaultValue" | "onChange" | "onBlur" | "onKeyDown" | "onOptionSubmit"
+>;
+
+/** As above, with names to choose from. A chosen one is in the address at once. */
+export function AddressNames({
+  value,
+  onKeep,
+  ...props
+}: NamesProps & { value: string; onKeep: (text: string) => void }) {
+  const typed = useTyped(value, onKeep);
+  return (
+    <Autocomplete
+      {...props}
+      value={typed.text}
+      onChange={typed.type}
+      onOptionSubmit={typed.keep}
+      onBlur={() => {
+        typed.keep(typed.text);
+      }}
+      onKeyDown={(event) => {
+        if (event.key === "Enter") typed.keep(typed.text);
+      }}
+    />
+  );
 }

@@ -1,5 +1,6 @@
 // @vitest-environment jsdom
 import { fireEvent, screen, waitFor, within } from "@testing-library/react";
+import { createMemoryHistory } from "@tanstack/react-router";
 import userEvent from "@testing-library/user-event";
 import { afterEach, expect, test, vi } from "vitest";
 import { refused, stubGateway, type FakeAnswer } from "@/testing/gateway";
@@ -249,6 +250,34 @@ test.each(["viewer", "operator"] as const)("for a %s there are no tabs of users 
     reached.unmount();
   }
   expect(new Set(sent.map((call) => call.path))).toEqual(new Set(["/v1/users/ada/sessions"]));
+});
+
+test("the address and the sessions follow the name of a user when the typing pauses, without new steps back", async () => {
+  const sent = stubGateway({
+    "GET /v1/users": page(user("bob")),
+    "GET /v1/users/{user}/sessions": page(session("s1")),
+  });
+  const history = createMemoryHistory({ initialEntries: ["/access?tab=sessions"] });
+  const addresses: string[] = [];
+  history.subscribe(({ location }) => addresses.push(location.href));
+  await renderView(<AccessPage />, { path: "/access", role: "admin", operations: OPERATIONS, history });
+  const field = await screen.findByPlaceholderText<HTMLInputElement>("ada");
+  expect(field.value).toBe("");
+  expect(await screen.findByRole("table", { name: "Sessions of ada" })).toBeTruthy();
+  await userEvent.type(field, "zoe");
+  expect(await screen.findByRole("table", { name: "Sessions of zoe" })).toBeTruthy();
+  // An empty field stands for the own sessions, and stays empty.
+  await userEvent.clear(field);
+  expect(await screen.findByRole("table", { name: "Sessions of ada" })).toBeTruthy();
+  expect(field.value).toBe("");
+  await userEvent.type(field, "b");
+  await userEvent.click(await screen.findByRole("option", { name: "bob" }));
+  expect(await screen.findByRole("table", { name: "Sessions of bob" })).toBeTruthy();
+  expect(addresses).toEqual(["zoe", "", "bob"].map((name) => `/access?tab=sessions${name && `&user=${name}`}`));
+  expect(history.length).toBe(1);
+  expect(sent.map((call) => call.path).filter((path) => path.endsWith("/sessions"))).toEqual(
+    ["ada", "zoe", "bob"].map((name) => `/v1/users/${name}/sessions`),
+  );
 });
 
 test("one session ends, and all of them end, after a question that says whose", async () => {
