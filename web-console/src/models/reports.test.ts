@@ -3,6 +3,7 @@ import {
   isLowerBound,
   isScheduleWaiting,
   sharesOf,
+  standInOf,
   tookSeconds,
   wholeBuckets,
   type BacklogRow,
@@ -50,6 +51,13 @@ test("shares are of one group, topic and section; an unknown number makes all of
     ({ group, topic: "orders", section: "tag", bucket: String(messages), messages }) as BacklogRow;
   const rows = [row("a", 30), row("a", 10), row("b", 5), row("b", null), row("c", 0)];
   expect([...sharesOf(rows).values()]).toEqual([0.75, 0.25, null, null, null]);
+});
+
+test("a tag (unknown) whose bodies were read is data", () => {
+  const row = { section: "tag", bucket: "(unknown)", bytes: null } as BacklogRow;
+  expect(standInOf(row)).toBe("unknown");
+  expect(standInOf({ ...row, bytes: 12 })).toBeNull();
+  expect(standInOf({ ...row, section: "filter" })).toBeNull();
 });
 
 test("the last time of rows that go on is left out", () => {

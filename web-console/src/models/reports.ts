@@ -33,6 +33,16 @@ export function isScheduleWaiting(report: Report): boolean {
   return true;
 }
 
+/**
+ * Returns what the name of a bucket stands for, or null for a name that is data. The report counts a message without a tag
+ * and one with the tag "(none)" in one bucket, so these can't be told apart. Messages that were not read have no bytes,
+ * which tells them from those with the tag "(unknown)".
+ */
+export function standInOf({ section, bucket, bytes }: BacklogRow): "unknown" | "noTag" | null {
+  if (bucket === "(unknown)" && (section === "size" || (section === "tag" && bytes === null))) return "unknown";
+  return bucket === "(none)" && section === "tag" ? "noTag" : null;
+}
+
 /** Returns the share of each row in the messages of its group, topic and section; null where a number is unknown. */
 export function sharesOf(rows: readonly BacklogRow[]): Map<BacklogRow, number | null> {
   const keyOf = (row: BacklogRow) => JSON.stringify([row.group, row.topic, row.section]);

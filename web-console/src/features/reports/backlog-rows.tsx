@@ -3,7 +3,7 @@ import { useInfiniteQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 import { useTranslation } from "react-i18next";
 import { gantryCommand } from "@/models/commands";
-import { SECTIONS, sharesOf, type BacklogRow } from "@/models/reports";
+import { SECTIONS, sharesOf, standInOf, type BacklogRow } from "@/models/reports";
 import { CopyAs } from "@/ui/copy-as";
 import { DataTable, type Column } from "@/ui/data-table";
 import { useFormat } from "@/ui/format";
@@ -59,7 +59,7 @@ function BacklogTable({ rows, section, isWhole }: { rows: BacklogRow[]; section:
       key: "bucket",
       header: t(`section.${section}`),
       width: "minmax(9rem, 1.2fr)",
-      cell: (row) => (section === "age" ? <Age row={row} /> : <Name>{row.bucket}</Name>),
+      cell: (row) => (section === "age" ? <Age row={row} /> : <BucketName row={row} />),
       sortBy: (row) => row.lower_bound ?? row.bucket,
     },
     { key: "group", header: t("lag.group"), cell: (row) => <Name>{row.group}</Name>, sortBy: (row) => row.group },
@@ -107,6 +107,19 @@ function Age({ row }: { row: BacklogRow }) {
   if (row.lower_bound === 0) return t("backlog.under", { high });
   if (low === null) return <Value>{null}</Value>;
   return high === null ? t("backlog.over", { low }) : t("backlog.from", { low, high });
+}
+
+/** The name of a bucket, in the chosen language where it is none of the data. */
+function BucketName({ row }: { row: BacklogRow }) {
+  const { t } = useTranslation("reports");
+  const standIn = standInOf(row);
+  if (standIn === "unknown") return <Value reason={t("backlog.notRead")}>{null}</Value>;
+  if (standIn === null) return <Name>{row.bucket}</Name>;
+  return (
+    <Text span inherit c="dimmed">
+      {t("backlog.noTag")}
+    </Text>
+  );
 }
 
 function Share({ share }: { share: number | null }) {

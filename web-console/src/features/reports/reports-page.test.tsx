@@ -245,6 +245,28 @@ test("a backlog is shown by section, with shares, and an unknown size as unknown
 });
 
 test.each([
+  ["en", "tag", ["no tag", "unknown", "(UNKNOWN)"]],
+  ["zh", "tag", ["无标签", "未知", "(UNKNOWN)"]],
+  ["zh", "size", ["(none)", "未知", "(UNKNOWN)"]],
+  ["zh", "key", ["(none)", "(unknown)", "(UNKNOWN)"]],
+] as const)("names that stand for no tag and for unknown are translated, data is not (%s, %s)", async (...at_) => {
+  const [language, section, shown] = at_;
+  const items = ["(none)", "(unknown)", "(UNKNOWN)"].map((bucket) => ({
+    ...{ group: "billing", topic: "orders", section, bucket, lower_bound: null, upper_bound: null, messages: 1 },
+    bytes: bucket === "(unknown)" ? null : 1,
+  }));
+  stubGateway({
+    "GET /v1/reports": { json: { items: [report("backlog_profile")] } },
+    "GET /v1/reports/backlog_profile/rows": { json: { run: RUN, as_of: null, items, next_cursor: null } },
+  });
+  await renderView(<ReportPage />, { ...at("backlog_profile", `?section=${section}`), language });
+  const rows = within(await screen.findByRole("table"))
+    .getAllByRole("row")
+    .slice(1);
+  expect(rows.map((row) => within(row).getAllByRole("cell")[0]?.textContent)).toEqual(shown);
+});
+
+test.each([
   ["en", ["under 1 min", "1 min to 5 min", "over 7 d", "unknown"]],
   ["zh", ["不到 1 分钟", "1 分钟至 5 分钟", "超过 7 天", "未知"]],
 ] as const)("the ages of a backlog are in the chosen language (%s)", async (language, ages) => {
