@@ -22,7 +22,7 @@ SqlOption = Annotated[
     typer.Option("--sql", metavar="EXPRESSION", help='Condition over the properties, such as "weight > 5".'),
 ]
 InvisibleOption = Annotated[
-    str, typer.Option(metavar="60s", help="Time for which others do not get the messages, 10s to 12h.")
+    str, typer.Option(metavar="60s", help="Time for which others do not get the messages: at least 10s, at most 12h.")
 ]
 OrderlyOption = Annotated[
     bool, typer.Option("--orderly", help="Take messages of a queue only when all before them are acked.")

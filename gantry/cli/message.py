@@ -221,7 +221,9 @@ def recall(
     """Recall a message that waits. The exit code is 0 only if it was recalled."""
     outcome = connect(data, url, key).call("POST", f"{_scheduled_path(topic, handle)}:recall")["outcome"]
     if outcome != "recalled":
-        fail("it is too late: the message was delivered or recalled before, its delivery had begun, or its topic was deleted")
+        fail(
+            "it is too late: the message was delivered or recalled before, its delivery had begun, or its topic was deleted"
+        )
     print("the message is recalled")
 
 

@@ -31,7 +31,7 @@ class ConsumeClient(BaseClient):
         orderly: bool = False,
         attempt_id: str | None = None,
     ) -> PulledMessages:
-        """Take messages for a group, and hide them from its other consumers for `invisible_ms`.
+        """Take messages for a group, and hide them from its other consumers for `invisible_ms` (10 s to 12 h).
 
         Waits up to `wait_ms` if there is none yet. `expression` has tags separated by `||`, or is `{"sql": "…"}`.
         """
@@ -57,7 +57,7 @@ class ConsumeClient(BaseClient):
         return self.run(consumecalls.nack(group, receipts, delay_ms=delay_ms))
 
     def extend(self, group: str, receipts: Sequence[str], *, invisible_ms: int = 60_000) -> Extensions:
-        """Keep messages invisible for `invisible_ms` from now on; each gets a new receipt."""
+        """Keep messages invisible for `invisible_ms` from now on (10 s to 12 h); each gets a new receipt."""
         return self.run(consumecalls.extend(group, receipts, invisible_ms=invisible_ms))
 
 
@@ -76,7 +76,7 @@ class AsyncConsumeClient(AsyncBaseClient):
         orderly: bool = False,
         attempt_id: str | None = None,
     ) -> PulledMessages:
-        """Take messages for a group, and hide them from its other consumers for `invisible_ms`.
+        """Take messages for a group, and hide them from its other consumers for `invisible_ms` (10 s to 12 h).
 
         Waits up to `wait_ms` if there is none yet. `expression` has tags separated by `||`, or is `{"sql": "…"}`.
         """
@@ -102,5 +102,5 @@ class AsyncConsumeClient(AsyncBaseClient):
         return await self.run(consumecalls.nack(group, receipts, delay_ms=delay_ms))
 
     async def extend(self, group: str, receipts: Sequence[str], *, invisible_ms: int = 60_000) -> Extensions:
-        """Keep messages invisible for `invisible_ms` from now on; each gets a new receipt."""
+        """Keep messages invisible for `invisible_ms` from now on (10 s to 12 h); each gets a new receipt."""
         return await self.run(consumecalls.extend(group, receipts, invisible_ms=invisible_ms))

@@ -4,6 +4,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, fields
 from pathlib import Path
 
+from typer.testing import CliRunner
+
+from gantry.cli.main import app
 from gantry.model.alert import GONE_AFTER, AlertSettings
 from gantry.model.group import SubscriptionGroup
 from gantry.model.retrypolicy import DELAY_MS_MAX
@@ -18,6 +21,7 @@ from services.broker.transaction import decisions, foundhalf, listing, openhalve
 from services.broker.transaction.processor import WAITING_MAX
 from services.gateway.limits import Limits
 from services.gateway.schemas import deadletters as redrives
+from services.gateway.schemas.receiving import INVISIBLE_MS_MAX, INVISIBLE_MS_MIN
 from services.gateway.schemas.transactions import IMMUNITY_S_MAX
 from services.gateway.schemas.webhooks import PATTERNS_MAX, URL_LENGTH_MAX
 from services.gateway.settings import GatewaySettings
@@ -191,6 +195,17 @@ def test_every_limit_of_waiting_messages_is_listed_with_its_setting() -> None:
         "decisions_unmarked": decisions.PENDING_MAX,
         "transaction_listed": listing.READ_MAX,
     }
+
+
+def test_who_pulls_learns_the_bounds_of_the_invisible_time_before_a_refusal() -> None:
+    least, most = f"{INVISIBLE_MS_MIN // 1_000} s", f"{INVISIBLE_MS_MAX // 3_600_000} h"
+    assert f"is invisible for {least} to {most}" in PAGE
+    assert f"at least {least}" in (ROOT / "README.md").read_text()
+    consuming = (ROOT / "docs" / "consuming.md").read_text().partition("\n### ")[0]
+    assert f"below {least} or above {most}" in consuming.replace("\n", " ")
+    for command in (["consume"], ["message", "pull"]):
+        told = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "200"}).stdout
+        assert f"at least {least.replace(' ', '')}, at most {most.replace(' ', '')}" in told, command
 
 
 def test_the_limits_of_searches_are_those_of_the_code() -> None:
