@@ -208,11 +208,16 @@ export interface Moved {
   failed: number;
 }
 
+/** Returns whether a queue did not move, or whether it is unknown that it did. */
+export function isFailed({ outcome }: Pick<OffsetReset["items"][number], "outcome">): boolean {
+  return outcome === "not_reset" || outcome === "unknown";
+}
+
 /** Returns what a reset does, or has done, in numbers. */
 export function movedBy(items: OffsetReset["items"]): Moved {
   const moved: Moved = { again: 0n, skipped: 0n, unknown: 0, failed: 0 };
   for (const item of items) {
-    if (item.outcome === "not_reset" || item.outcome === "unknown") moved.failed += 1;
+    if (isFailed(item)) moved.failed += 1;
     else if (item.messages === null) moved.unknown += 1;
     else if (item.messages.startsWith("-")) moved.skipped -= BigInt(item.messages);
     else moved.again += BigInt(item.messages);

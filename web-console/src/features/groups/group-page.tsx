@@ -22,7 +22,7 @@ import { Undo } from "./moved-offsets";
 import { Objectives } from "./objectives";
 import { Offsets } from "./offsets";
 import { Paused } from "./paused";
-import { groupQuery, trafficQuery } from "./queries";
+import { groupQuery, keepLastMove, lastMoveQuery, trafficQuery } from "./queries";
 import { ResetOffsets } from "./reset-offsets";
 import { Settings } from "./settings";
 import { Subscriptions } from "./subscriptions";
@@ -138,7 +138,12 @@ function GroupSections({ group, etag }: { group: Group; etag: string | null }) {
       isThere: has(["GET /v1/objectives"]),
       view: <Objectives group={name} />,
     },
-    { name: "settings", label: t("tab.settings"), view: <Settings key={name} group={group} etag={etag} /> },
+    {
+      name: "settings",
+      label: t("tab.settings"),
+      isKept: true,
+      view: <Settings key={name} group={group} etag={etag} />,
+    },
   ];
   return <Sections sections={sections} />;
 }
@@ -154,8 +159,15 @@ function Actions({ group, etag }: { group: Group; etag: string | null }) {
   const has = useOperations();
   const isOperator = useRole("operator");
   const [open, setOpen] = useState<"reset" | "clone" | null>(null);
-  const [moved, setMoved] = useState<OffsetReset | null>(null);
   const name = group.group;
+  const client = useQueryClient();
+  const { data: last } = useQuery(lastMoveQuery(name));
+  const keep = (moved: OffsetReset, isUndone: boolean) => {
+    keepLastMove(client, name, { moved, isUndone });
+  };
+  const keepMove = (moved: OffsetReset) => {
+    keep(moved, false);
+  };
   if (!isOperator) return null;
   const mayReset = has(["POST /v1/groups/{group}/offsets:reset"]);
   const mayClone = has(["POST /v1/groups/{group}/offsets:clone"]);
@@ -178,7 +190,16 @@ function Actions({ group, etag }: { group: Group; etag: string | null }) {
           {t("reset.open")}
         </Button>
       )}
-      {moved?.undo && mayUndo && <Undo group={name} token={moved.undo} onDone={setMoved} />}
+      {last?.moved.undo && mayUndo && (
+        <Undo
+          group={name}
+          token={last.moved.undo}
+          isUndone={last.isUndone}
+          onDone={(moved) => {
+            keep(moved, !last.isUndone);
+          }}
+        />
+      )}
       {(mayClone || mayDelete) && (
         <More
           name={name}
@@ -192,8 +213,8 @@ function Actions({ group, etag }: { group: Group; etag: string | null }) {
           }
         />
       )}
-      {open === "reset" && <ResetOffsets group={name} onClose={close} onMoved={setMoved} />}
-      {open === "clone" && <CloneOffsets group={name} onClose={close} onMoved={setMoved} />}
+      {open === "reset" && <ResetOffsets group={name} onClose={close} onMoved={keepMove} />}
+      {open === "clone" && <CloneOffsets group={name} onClose={close} onMoved={keepMove} />}
     </>
   );
 }

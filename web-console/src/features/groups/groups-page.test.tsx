@@ -2,7 +2,8 @@
 import { fireEvent, screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { afterEach, expect, test, vi } from "vitest";
-import { refused, stubGateway, type FakeAnswer } from "@/testing/gateway";
+import { refused, stubGateway } from "@/testing/gateway";
+import { group, lagRow, report, page, offset } from "@/testing/groups";
 import { renderView } from "@/testing/render";
 import { GroupPage } from "./group-page";
 import { GroupsPage } from "./groups-page";
@@ -22,87 +23,6 @@ const DETAIL = [
   "POST /v1/groups/{group}/offsets:undo",
 ];
 const PATH = { path: "/groups/$group", at: "/groups/billing" };
-
-const group = (name: string, more: object = {}) => ({
-  group: name,
-  retry_max_times: 16,
-  retry_queues: 1,
-  consume: true,
-  from_min: true,
-  broadcast: true,
-  orderly: false,
-  consume_timeout_minutes: 15,
-  notify_changes: true,
-  retry_policy: null,
-  state: "applied",
-  pending: [],
-  origin: "api",
-  observed: [],
-  metadata: "available",
-  created_at: null,
-  updated_at: null,
-  ...more,
-});
-
-const lagRow = (name: string, more: object = {}) => ({
-  level: "topic",
-  group: name,
-  topic: "orders",
-  broker: null,
-  queue_id: null,
-  as_of: "2026-01-01T00:00:00.000Z",
-  lag_messages: 1_200,
-  lag_seconds: 90,
-  in_rate: 4,
-  out_rate: 1,
-  drain_eta_s: 600,
-  drain_eta_low_s: 300,
-  drain_eta_high_s: null,
-  retention_left_s: null,
-  clients: 2,
-  owners: null,
-  verdict: "STALLED",
-  cause: "two members own queues and commit nothing",
-  next_step: "Look at the logs of the members.",
-  evidence: null,
-  ...more,
-});
-
-const report = (rows: object[]): FakeAnswer => ({
-  json: { run: "r1", as_of: "2026-01-01T00:00:00.000Z", items: rows, next_cursor: null },
-});
-const page = (items: object[], next_cursor: string | null = null): FakeAnswer => ({
-  json: { items, next_cursor, metadata: "available" },
-});
-const offset = (id: number, committed: string | null) => ({
-  topic: "orders",
-  broker: "broker-a",
-  queue_id: id,
-  committed_offset: committed,
-  min_offset: "0",
-  max_offset: "9007199254740995",
-  lag: committed === null ? null : "2",
-});
-const moved = (outcome: string, more: object = {}) => ({
-  items: [
-    {
-      topic: "orders",
-      broker: "broker-a",
-      queue_id: 0,
-      from: "30",
-      to: "10",
-      messages: "20",
-      first: { message_id: "M1", stored_at: "2026-01-01T00:00:00.000Z", keys: ["order-10"] },
-      last: { message_id: "M2", stored_at: "2026-01-01T00:10:00.000Z", keys: [] },
-      note: null,
-      outcome,
-    },
-  ],
-  messages: "20",
-  undo: null,
-  truncated: false,
-  ...more,
-});
 
 test("the worst groups come first, and a group that is not in the report has unknown lag", async () => {
   stubGateway({
@@ -201,69 +121,6 @@ test("members that differ are named with what each side has", async () => {
   expect(await screen.findByText("Members differ: some messages may reach nobody")).toBeTruthy();
   const sides = screen.getAllByRole("listitem").map((item) => item.textContent);
   expect(sides).toEqual(["eu: a", "us: b +3"]);
-});
-
-async function openReset() {
-  await renderView(<GroupPage />, { ...PATH, operations: DETAIL });
-  fireEvent.click(await screen.findByRole("button", { name: "Reset offsets" }));
-  const dialog = await screen.findByRole("dialog", { name: "Reset the offsets of billing" });
-  await within(dialog).findByDisplayValue("orders");
-  fireEvent.change(within(dialog).getByRole("combobox", { name: "Go to" }), { target: { value: "earliest" } });
-  return dialog;
-}
-
-test("a reset needs its preview, says what it did, and can be undone", async () => {
-  const sent = stubGateway({
-    "GET /v1/groups/{group}": { json: group("billing") },
-    "GET /v1/groups/{group}/offsets": page([offset(0, "30")]),
-    [LAG]: report([lagRow("billing")]),
-    "POST /v1/groups/{group}/offsets:reset": (call) => ({
-      json: (call.body as { dry_run: boolean }).dry_run ? moved("planned") : moved("reset", { undo: "token" }),
-    }),
-    "POST /v1/groups/{group}/offsets:undo": { json: moved("reset") },
-  });
-  const dialog = await openReset();
-  expect(within(dialog).queryByRole("button", { name: "Reset billing" })).toBeNull();
-  fireEvent.click(within(dialog).getByRole("button", { name: "Preview" }));
-  expect(await within(dialog).findByText("20 messages will be consumed again.")).toBeTruthy();
-  expect(within(dialog).getByText("order-10")).toBeTruthy();
-  fireEvent.click(within(dialog).getByRole("button", { name: "Reset billing" }));
-  expect(await within(dialog).findByText("20 messages are consumed again.")).toBeTruthy();
-  fireEvent.click(within(dialog).getAllByRole("button", { name: "Close" }).at(-1) as HTMLElement);
-  fireEvent.click(await screen.findByRole("button", { name: "Undo reset" }));
-  expect(within(await screen.findByRole("dialog")).getByRole("button", { name: "Copy as" })).toBeTruthy();
-  fireEvent.click(await screen.findByRole("button", { name: "Undo" }));
-  expect(await screen.findByText("The offsets from before are back.")).toBeTruthy();
-  expect(sent.filter((call) => call.method === "POST").map((call) => call.body)).toEqual([
-    { topic: "orders", to: "earliest", dry_run: true },
-    { topic: "orders", to: "earliest", dry_run: false },
-    { undo: "token" },
-  ]);
-});
-
-test("another place makes the preview void, and queues that did not move are counted", async () => {
-  stubGateway({
-    "GET /v1/groups/{group}": { json: group("billing") },
-    "GET /v1/groups/{group}/offsets": page([offset(0, "30")]),
-    [LAG]: report([]),
-    "POST /v1/groups/{group}/offsets:reset": (call) => ({
-      json: moved((call.body as { dry_run: boolean }).dry_run ? "planned" : "not_reset"),
-    }),
-  });
-  const dialog = await openReset();
-  const choose = (value: string) => {
-    fireEvent.change(within(dialog).getByRole("combobox", { name: "Go to" }), { target: { value } });
-  };
-  fireEvent.click(within(dialog).getByRole("button", { name: "Preview" }));
-  await within(dialog).findByRole("button", { name: "Reset billing" });
-  choose("latest");
-  expect(within(dialog).queryByRole("button", { name: "Reset billing" })).toBeNull();
-  choose("time");
-  expect(within(dialog).getByRole<HTMLButtonElement>("button", { name: "Preview" }).disabled).toBe(true);
-  choose("latest");
-  fireEvent.click(within(dialog).getByRole("button", { name: "Preview" }));
-  fireEvent.click(await within(dialog).findByRole("button", { name: "Reset billing" }));
-  expect(await within(dialog).findByText(/1 queue did not move/)).toBeTruthy();
 });
 
 /** Copies the gantry command of the question that is open, and closes the question. */

@@ -1,12 +1,12 @@
 import { Alert, Button, Stack, Text } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
-import { IconArrowBackUp } from "@tabler/icons-react";
+import { IconArrowBackUp, IconArrowForwardUp } from "@tabler/icons-react";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useTranslation } from "react-i18next";
 import { groupKeys, undoReset, type OffsetReset } from "@/api/groups";
 import type { Schema } from "@/api/types";
 import { gantryCommand, type Call } from "@/models/commands";
-import { movedBy } from "@/models/groups";
+import { isFailed, movedBy } from "@/models/groups";
 import { useConfirm } from "@/ui/confirm";
 import { DataTable, type Column } from "@/ui/data-table";
 import { useFormat } from "@/ui/format";
@@ -32,32 +32,38 @@ export function MovedOffsets({ moved, isPreview }: { moved: OffsetReset; isPrevi
     },
     {
       key: "from",
-      header: t("moved.from"),
+      header: isPreview ? t("moved.from") : t("moved.before"),
       align: "end",
       width: "7rem",
-      cell: (row) => (row.from === null ? t("moved.noOffset") : format.count(row.from)),
+      cell: (row) => <Place offset={row.from} item={row} />,
     },
     {
       key: "to",
-      header: t("moved.to"),
+      header: isPreview ? t("moved.to") : t("moved.after"),
       align: "end",
       width: "7rem",
-      cell: (row) => (row.to === null ? t("moved.noOffset") : format.count(row.to)),
+      // A queue that did not move is where it was.
+      cell: (row) => <Place offset={row.outcome === "not_reset" ? row.from : row.to} item={row} />,
     },
     {
       key: "messages",
       header: t("moved.messages"),
       align: "end",
-      width: "7rem",
-      cell: (row) => <Value reason={row.note}>{format.count(row.messages)}</Value>,
+      width: "7.5rem",
+      cell: (row) => <Messages item={row} />,
     },
     {
       key: "first",
       header: t("moved.first"),
       width: "minmax(10rem, 1fr)",
-      cell: (row) => <Edge message={row.first} />,
+      cell: (row) => <Edge message={row.first} item={row} />,
     },
-    { key: "last", header: t("moved.last"), width: "minmax(10rem, 1fr)", cell: (row) => <Edge message={row.last} /> },
+    {
+      key: "last",
+      header: t("moved.last"),
+      width: "minmax(10rem, 1fr)",
+      cell: (row) => <Edge message={row.last} item={row} />,
+    },
     {
       key: "outcome",
       header: t("moved.outcome.title"),
@@ -92,7 +98,7 @@ export function MovedOffsets({ moved, isPreview }: { moved: OffsetReset; isPrevi
           <Text size="sm">{t("moved.nothing")}</Text>
         )}
         {sum.unknown > 0 && <Text size="sm">{t("moved.unknown", { count: sum.unknown })}</Text>}
-        {sum.failed > 0 && <Text size="sm">{t("moved.failed", { count: sum.failed })}</Text>}
+        {sum.failed > 0 && <Text size="sm">{t(`moved.${tense}.failed`, { count: sum.failed })}</Text>}
         {moved.truncated && <Text size="sm">{t("moved.truncated")}</Text>}
       </Alert>
       {moved.items.length > 0 && (
@@ -107,11 +113,34 @@ export function MovedOffsets({ moved, isPreview }: { moved: OffsetReset; isPrevi
   );
 }
 
-/** A message at one end of what moves: when it was stored, and its key or id. */
-function Edge({ message }: { message: Schema<"StoredMessage"> | null }) {
+/** A committed offset. None is known only from a broker that answered: a queue that did not move tells nothing. */
+function Place({ offset, item }: { offset: string | null; item: Item }) {
   const { t } = useTranslation("groups");
   const format = useFormat();
-  if (message === null) return <>{t("moved.noMessage")}</>;
+  if (offset === null && !isFailed(item)) return <>{t("moved.noOffset")}</>;
+  return <Value reason={item.problem?.detail ?? item.note}>{format.count(offset)}</Value>;
+}
+
+/** How many messages are repeated or skipped, in words: a sign could be taken for an error. */
+function Messages({ item }: { item: Item }) {
+  const { t } = useTranslation("groups");
+  const format = useFormat();
+  const { messages } = item;
+  if (messages === null || messages === "0") return <Value reason={item.note}>{format.count(messages)}</Value>;
+  const isSkipped = messages.startsWith("-");
+  const shown = format.count(isSkipped ? messages.slice(1) : messages);
+  return <>{isSkipped ? t("moved.skippedIn", { shown }) : t("moved.againIn", { shown })}</>;
+}
+
+/** A message at one end of what moves: when it was stored, and its key or id. */
+function Edge({ message, item }: { message: Schema<"StoredMessage"> | null; item: Item }) {
+  const { t } = useTranslation("groups");
+  const format = useFormat();
+  if (message === null) {
+    // Otherwise there is one, and it was not read.
+    const isNone = !isFailed(item) && (item.messages === "0" || item.from === null || item.to === null);
+    return isNone ? <>{t("moved.noMessage")}</> : <Value reason={item.problem?.detail ?? item.note}>{null}</Value>;
+  }
   return (
     <span>
       {format.time(message.stored_at)}
@@ -122,45 +151,58 @@ function Edge({ message }: { message: Schema<"StoredMessage"> | null }) {
   );
 }
 
-/** Brings back the offsets from before the last reset or clone of this page. */
-export function Undo({ group, token, onDone }: { group: string; token: string; onDone: (moved: OffsetReset) => void }) {
+/** Brings back the offsets from before the last reset or clone. After that, brings back those of the reset. */
+export function Undo({
+  group,
+  token,
+  isUndone,
+  onDone,
+}: {
+  group: string;
+  token: string;
+  isUndone: boolean;
+  onDone: (moved: OffsetReset) => void;
+}) {
   const { t } = useTranslation("groups");
   const confirm = useConfirm();
   const client = useQueryClient();
   const noteFailure = useFailureNotice();
+  const verb = isUndone ? "redo" : "undo";
   const undo = useMutation({
     mutationFn: () => undoReset(group, token),
     onSuccess: async (moved) => {
       const { failed } = movedBy(moved.items);
       notifications.show(
         failed > 0
-          ? { message: t("moved.failed", { count: failed }), color: "red", autoClose: false }
-          : { message: t("undo.done"), color: "green" },
+          ? { message: t("moved.did.failed", { count: failed }), color: "red", autoClose: false }
+          : { message: t(`${verb}.done`), color: "green" },
       );
-      onDone(moved);
+      // What did not move can be undone later with the same token.
+      if (failed === 0) onDone(moved);
       await client.invalidateQueries({ queryKey: groupKeys.detail(group) });
     },
     onError: (error) => {
-      noteFailure(t("undo.failed"), error);
+      noteFailure(t(`${verb}.failed`), error);
     },
   });
   const ask = async () => {
-    const effects = [t("undo.effect", { name: group }), t("undo.consumed")];
-    const question = { title: t("undo.title"), effects, action: t("undo.submit"), isDangerous: true };
+    const effects = [t(`${verb}.effect`, { name: group }), t("undo.consumed")];
+    const question = { title: t(`${verb}.title`), effects, action: t(`${verb}.submit`), isDangerous: true };
     const path = "/v1/groups/{group}/offsets:undo";
     const call: Call = { method: "POST", path, values: { group }, body: { undo: token } };
     const copy = { call, gantry: gantryCommand("offset", "undo", group, token) };
     if (await confirm({ ...question, copy })) undo.mutate();
   };
+  const Icon = isUndone ? IconArrowForwardUp : IconArrowBackUp;
   return (
     <Button
       size="xs"
       variant="default"
-      leftSection={<IconArrowBackUp size={ICON_PX} />}
+      leftSection={<Icon size={ICON_PX} />}
       loading={undo.isPending}
       onClick={() => void ask()}
     >
-      {t("undo.open")}
+      {t(`${verb}.open`)}
     </Button>
   );
 }

@@ -1,5 +1,5 @@
-import { infiniteQueryOptions, queryOptions } from "@tanstack/react-query";
-import { getGroup, groupKeys, listGroups } from "@/api/groups";
+import { infiniteQueryOptions, queryOptions, skipToken, type QueryClient } from "@tanstack/react-query";
+import { getGroup, groupKeys, listGroups, type OffsetReset } from "@/api/groups";
 import { latestLag } from "@/api/lag";
 import { request } from "@/api/request";
 import { getObjective, listObjectives } from "@/api/objectives";
@@ -125,3 +125,23 @@ export const trafficQuery = (group: string) =>
       (await request("get", "/v1/groups/{group}/statistics", { path: { group }, signal })).data,
     refetchInterval: DETAIL_EVERY_MS,
   });
+
+interface LastMove {
+  moved: OffsetReset;
+  /** Whether it was taken back. */
+  isUndone: boolean;
+}
+
+/** The last reset or clone that was made here, which only its answer tells. It is kept when the reader leaves the page. */
+export const lastMoveQuery = (group: string) =>
+  queryOptions<LastMove | null>({
+    queryKey: groupKeys.part(group, "lastMove"),
+    queryFn: skipToken,
+    initialData: null,
+    staleTime: Infinity,
+    gcTime: Infinity,
+  });
+
+export function keepLastMove(client: QueryClient, group: string, move: LastMove): void {
+  client.setQueryData<LastMove>(groupKeys.part(group, "lastMove"), move);
+}
