@@ -23,6 +23,8 @@ export function Actions({ transaction }: { transaction: Transaction }) {
   const isOperator = useRole("operator");
   const client = useQueryClient();
   const [outcome, setOutcome] = useState<string | null>(null);
+  // The decision may reach the broker while the answer is shown.
+  const shown = transaction.delivered_at === null ? outcome : (outcome?.replace(/_later$/, "") ?? null);
   const id = transaction.transaction;
   const act = useMutation({
     mutationFn: async (action: Action) =>
@@ -46,9 +48,9 @@ export function Actions({ transaction }: { transaction: Transaction }) {
   return (
     <Stack gap="xs">
       {act.error !== null && <Problem error={act.error} />}
-      {outcome !== null && (
-        <Alert role="status" variant="light" color={OUTCOME_COLORS[outcome] ?? "green"}>
-          <Text size="sm">{t(`outcome.${outcome}`)}</Text>
+      {shown !== null && (
+        <Alert role="status" variant="light" color={OUTCOME_COLORS[shown] ?? "green"}>
+          <Text size="sm">{t(`outcome.${shown}`)}</Text>
         </Alert>
       )}
       <Group gap="xs">

@@ -221,3 +221,26 @@ test("a refusal is shown, and a transaction that does not exist is an error", as
   expect(await screen.findByText(/forbidden: refused/)).toBeTruthy();
   expect(await (await drawer()).findByText(/unknown-transaction: refused/)).toBeTruthy();
 });
+
+test("a decision that reaches its broker later is then said to be there", async () => {
+  let change: object = {};
+  stubGateway({
+    [LIST]: listOf(),
+    [ONE]: () => ({ json: transaction("T1", change) }),
+    [COMMIT]: () => {
+      change = { ...decided, error: "no answer in time" };
+      return { json: { state: "committed", delivered: false } };
+    },
+    [AUDIT]: listOf(),
+  });
+  await renderView(<TransactionsPage />, { ...OPEN, operations: OPERATIONS });
+  const found = await drawer();
+  await userEvent.click(await found.findByRole("button", { name: "Commit" }));
+  const question = await screen.findByRole("dialog", { name: "Commit this transaction?" });
+  await userEvent.click(within(question).getByRole("button", { name: "Commit" }));
+  expect(await found.findByText(/The broker does not have the decision yet; a gateway/)).toBeTruthy();
+  change = { ...decided, delivered_at: "2026-01-01T00:02:00.000Z" };
+  const later = await found.findByText(/The broker has the decision/, undefined, { timeout: 8_000 });
+  expect(later.textContent).toContain("delivers the message");
+  expect(found.queryByText(/does not have the decision yet/)).toBeNull();
+}, 20_000);
