@@ -72,6 +72,7 @@ export function Problem({ error, onRetry }: { error: unknown; onRetry?: () => vo
         <Text size="sm" style={{ overflowWrap: "anywhere" }}>
           {detail}
         </Text>
+        {found.isInDoubt && problem !== null && <Text size="sm">{t("error.inDoubt")}</Text>}
         {problem !== null && (
           <Text size="xs" c="dimmed">
             {t("error.request")} <Code>{problem.request_id}</Code>
