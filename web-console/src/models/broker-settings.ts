@@ -3,8 +3,8 @@ import type { Schema } from "@/api/types";
 
 export type Setting = Schema<"BrokerSettings">["items"][number];
 
-/** New values by name; settings that stay are not there. */
-export type Edits = Readonly<Record<string, string>>;
+/** What was typed, and the value that it was typed over; settings that stay are not there. */
+export type Edits = Readonly<Record<string, { before: string; after: string }>>;
 
 export interface SettingChange {
   name: string;
@@ -12,11 +12,26 @@ export interface SettingChange {
   after: string;
 }
 
+/** Returns the edits with a value that was typed. The value before stays the one that the reader saw first. */
+export function edited(edits: Edits, { name, value }: Setting, after: string): Edits {
+  const before = edits[name]?.before ?? value;
+  const others = Object.fromEntries(Object.entries(edits).filter(([each]) => each !== name));
+  return after === before ? others : { ...others, [name]: { before, after } };
+}
+
+/** Returns the edits on top of the values that somebody else has set meanwhile. */
+export function rebased(edits: Edits, differences: readonly { name: string; actual: string }[]): Edits {
+  const actual = new Map(differences.map((each) => [each.name, each.actual]));
+  return Object.fromEntries(
+    Object.entries(edits).map(([name, edit]) => [name, { ...edit, before: actual.get(name) ?? edit.before }]),
+  );
+}
+
 /** Returns the settings whose new value differs from the one that the broker has, in the broker's order. */
 export function changesOf(settings: readonly Setting[], edits: Edits): SettingChange[] {
   return settings.flatMap((setting) => {
-    const after = edits[setting.name];
-    return after === undefined || after === setting.value ? [] : [{ name: setting.name, before: setting.value, after }];
+    const edit = edits[setting.name];
+    return edit === undefined || edit.after === setting.value ? [] : [{ name: setting.name, ...edit }];
   });
 }
 

@@ -1,5 +1,5 @@
 import { Tabs } from "@mantine/core";
-import type { ReactNode } from "react";
+import { useState, type ReactNode } from "react";
 import { useUrlState } from "./url-state";
 
 export interface Section {
@@ -8,6 +8,8 @@ export interface Section {
   view: ReactNode;
   /** Whether this gateway and this caller have it; true by default. */
   isThere?: boolean;
+  /** Whether it keeps what was typed into it while another section is shown; false by default. */
+  isKept?: boolean;
 }
 
 /**
@@ -29,6 +31,8 @@ export function Sections({
   const [url, setUrl] = useUrlState<Record<string, string>>({ tab: initial });
   const there = sections.filter((section) => section.isThere !== false);
   const shown = there.find((section) => section.name === url.tab) ?? there[0];
+  const [kept, setKept] = useState<ReadonlySet<string>>(new Set());
+  if (shown?.isKept === true && !kept.has(shown.name)) setKept(new Set([...kept, shown.name]));
   return (
     <Tabs
       value={refusal === null ? (shown?.name ?? "") : null}
@@ -46,7 +50,7 @@ export function Sections({
       </Tabs.List>
       {refusal}
       {there.map(({ name, view }) => (
-        <Tabs.Panel key={name} value={name}>
+        <Tabs.Panel key={name} value={name} keepMounted={kept.has(name)}>
           {view}
         </Tabs.Panel>
       ))}

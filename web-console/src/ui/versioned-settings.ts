@@ -32,7 +32,16 @@ export function useVersionedSettings<N extends string, S extends Record<N, strin
   const [read, setRead] = useState(first);
   const [mine, setMine] = useState(first.settings);
   const [others, setOthers] = useState<Conflict<N>[]>([]);
+  const [seen, setSeen] = useState(first.etag);
   const changed = differences(names, read.settings, mine);
+  if (first.etag !== seen) {
+    setSeen(first.etag);
+    // Nothing was typed yet, so nothing is lost if the form follows the page.
+    if (changed.length === 0) {
+      setRead(first);
+      setMine(first.settings);
+    }
+  }
   const save = useMutation({
     mutationFn: () =>
       put(

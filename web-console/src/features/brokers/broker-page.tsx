@@ -67,6 +67,7 @@ function BrokerSections({ name, parts, cluster }: { name: string; parts: BrokerS
       name: "settings",
       label: t("tab.settings"),
       isThere: has(["GET /v1/brokers/{broker}/settings"]),
+      isKept: true,
       view: <Settings key={name} broker={name} />,
     },
   ];

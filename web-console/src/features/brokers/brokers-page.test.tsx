@@ -173,3 +173,54 @@ test("the second of two people sees the difference, keeps the own change, and sa
     expect(bodies[1]).toEqual({ settings: { transaction_check_max: "30" }, expected: { transaction_check_max: "20" } });
   });
 });
+
+test("a refusal of a value goes when another value is typed, and a section keeps what was typed into it", async () => {
+  stubGateway({
+    "GET /v1/cluster": cluster(broker("broker-a")),
+    "GET /v1/brokers/{broker}/settings": {
+      json: { broker: "broker-a", items: [setting("transaction_check_max", "15")] },
+    },
+    "PUT /v1/brokers/{broker}/settings": refused("invalid-value", 400, "'lots' is not a whole number"),
+  });
+  await renderView(<BrokerPage />, at("?tab=settings"));
+  fireEvent.change(await screen.findByLabelText("transaction_check_max"), { target: { value: "lots" } });
+  fireEvent.click(screen.getByRole("button", { name: "Save" }));
+  fireEvent.click(within(await screen.findByRole("dialog")).getByRole("button", { name: "Save" }));
+  expect(await screen.findByText("'lots' is not a whole number")).toBeTruthy();
+  fireEvent.change(screen.getByLabelText("transaction_check_max"), { target: { value: "33" } });
+  await vi.waitFor(() => {
+    expect(screen.queryByText("'lots' is not a whole number")).toBeNull();
+  });
+  fireEvent.click(screen.getByRole("tab", { name: "State" }));
+  expect(await screen.findByText("10.0.0.1:10911")).toBeTruthy();
+  fireEvent.click(screen.getByRole("tab", { name: "Settings" }));
+  expect((await screen.findByLabelText<HTMLInputElement>("transaction_check_max")).value).toBe("33");
+});
+
+test("a value that somebody else has set since is not written over unseen, also if it was read anew meanwhile", async () => {
+  let value = "15";
+  const sent = stubGateway({
+    "GET /v1/cluster": cluster(broker("broker-a")),
+    "GET /v1/brokers/{broker}/settings": () => ({
+      json: { broker: "broker-a", items: [setting("transaction_check_max", value)] },
+    }),
+    "PUT /v1/brokers/{broker}/settings": refused("settings-changed", 409),
+    "POST /v1/brokers/{broker}:drain": { json: { broker: "broker-a", drained: true, changed: true } },
+  });
+  await renderView(<BrokerPage />, at("?tab=settings"));
+  fireEvent.change(await screen.findByLabelText("transaction_check_max"), { target: { value: "44" } });
+  value = "20";
+  fireEvent.click(screen.getByRole("button", { name: "Drain" }));
+  fireEvent.click(within(await screen.findByRole("dialog")).getByRole("button", { name: "Drain" }));
+  await vi.waitFor(() => {
+    expect(sent.filter((call) => call.path.endsWith("/settings"))).toHaveLength(2);
+  });
+  fireEvent.click(screen.getByRole("button", { name: "Save" }));
+  fireEvent.click(within(await screen.findByRole("dialog")).getByRole("button", { name: "Save" }));
+  await vi.waitFor(() => {
+    expect(sent.find((call) => call.method === "PUT")?.body).toEqual({
+      settings: { transaction_check_max: "44" },
+      expected: { transaction_check_max: "15" },
+    });
+  });
+});

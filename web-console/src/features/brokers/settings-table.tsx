@@ -14,7 +14,7 @@ export function SettingsTable({
   settings: Setting[];
   edits: Edits;
   mayChange: boolean;
-  onEdit: (name: string, value: string) => void;
+  onEdit: (setting: Setting, value: string) => void;
 }) {
   const { t } = useTranslation("brokers");
   const columns: Column<Setting>[] = [
@@ -35,9 +35,9 @@ export function SettingsTable({
             size="xs"
             aria-label={row.name}
             autoComplete="off"
-            value={edits[row.name] ?? row.value}
+            value={edits[row.name]?.after ?? row.value}
             onChange={(event) => {
-              onEdit(row.name, event.currentTarget.value);
+              onEdit(row, event.currentTarget.value);
             }}
           />
         ) : (

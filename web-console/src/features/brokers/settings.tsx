@@ -7,7 +7,9 @@ import { asApiError } from "@/api/api-error";
 import type { Schema } from "@/api/types";
 import {
   changesOf,
+  edited,
   findSettings,
+  rebased,
   toRequest,
   type Edits,
   type Setting,
@@ -58,7 +60,9 @@ function Editor({ broker, settings }: { broker: string; settings: Setting[] }) {
       const { kind, problem } = asApiError(error);
       if (kind !== "settings-changed") return;
       // The own changes stay; the next save compares with the values that the others have set.
-      setOthers(problem?.differences ?? []);
+      const theirs = problem?.differences ?? [];
+      setOthers(theirs);
+      setEdits((old) => rebased(old, theirs));
       await client.invalidateQueries({ queryKey: keys.part(broker, "settings") });
     },
   });
@@ -123,8 +127,10 @@ function Editor({ broker, settings }: { broker: string; settings: Setting[] }) {
           settings={found}
           edits={edits}
           mayChange={mayChange}
-          onEdit={(name, value) => {
-            setEdits((old) => ({ ...old, [name]: value }));
+          onEdit={(setting, value) => {
+            setEdits((old) => edited(old, setting, value));
+            // What was refused is no longer what would be saved.
+            if (save.isError) save.reset();
           }}
         />
       )}
@@ -221,7 +227,7 @@ function OthersChanges({ differences, edits }: { differences: Differences; edits
               <Table.Td>{each.name}</Table.Td>
               <Table.Td>{each.expected}</Table.Td>
               <Table.Td>{each.actual}</Table.Td>
-              <Table.Td>{edits[each.name] ?? "–"}</Table.Td>
+              <Table.Td>{edits[each.name]?.after ?? "–"}</Table.Td>
             </Table.Tr>
           ))}
         </Table.Tbody>

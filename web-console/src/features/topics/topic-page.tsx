@@ -145,7 +145,12 @@ function TopicSections({ topic, etag }: { topic: Topic; etag: string | null }) {
       isThere: has(["GET /v1/reports/lag_report/rows"]),
       view: <Consumers topic={topic.topic} />,
     },
-    { name: "settings", label: t("tab.settings"), view: <Settings key={topic.topic} topic={topic} etag={etag} /> },
+    {
+      name: "settings",
+      label: t("tab.settings"),
+      isKept: true,
+      view: <Settings key={topic.topic} topic={topic} etag={etag} />,
+    },
   ];
   return <Sections sections={sections} />;
 }
