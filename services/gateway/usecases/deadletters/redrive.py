@@ -64,17 +64,29 @@ class RedriveArguments(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def total(self) -> int | None:
-        """The number of letters, or None if it is unknown before they are read."""
+        """The number of letters with those that were sent before, or None if it is unknown before they are read."""
         if self.topic is not None or self.tag is not None:
             return None
         return sum(one.end - one.start for one in self.ranges)
 
+    @property
+    def piece(self) -> int:
+        """The number of letters that are sent between two saves: a slow redrive tells every second how far it is."""
+        return min(_BATCH, self.rate_per_s)
+
 
 class RedrivePlace(msgspec.Struct, frozen=True):
-    """The place of a redrive: the index of a range, and the offset of its next letter."""
+    """The place of a redrive.
+
+    Attributes:
+        index: Index of a range.
+        offset: Offset of its next letter; None: its start.
+        left_out: Number of letters so far that other jobs have sent, or are sending.
+    """
 
     index: int = 0
     offset: int | None = None
+    left_out: int = 0
 
 
 class DryRun(msgspec.Struct, frozen=True):
@@ -197,11 +209,11 @@ class RedriveJob:
         arguments = msgspec.convert(work.job.arguments, RedriveArguments)
         place = msgspec.convert(work.job.progress or {}, RedrivePlace)
         pace = _Pace(arguments.rate_per_s, self._clock)
-        tally = _Tally(work.job.done, work.job.failed)
+        tally = _Tally(work.job.done, work.job.failed, place.left_out)
 
         async def save() -> None:
-            reached = msgspec.to_builtins(place)
-            await work.save(reached, done=tally.done, failed=tally.failed, total=arguments.total)
+            total = None if arguments.total is None else arguments.total - tally.left_out
+            await work.save(msgspec.to_builtins(place), done=tally.done, failed=tally.failed, total=total)
 
         try:
             for index in range(place.index, len(arguments.ranges)):
@@ -211,9 +223,15 @@ class RedriveJob:
                     piece = msgspec.structs.replace(part, start=offset)
                     letters, offset = await self._letters.read(arguments.group, piece, count_max=_BATCH)
                     wanted = [letter for letter in letters if arguments.filter.matches(letter)]
-                    await self._send_all(work, arguments, wanted, pace, tally)
-                    place = RedrivePlace(index, offset)
-                    await save()
+                    for at in range(0, len(wanted), arguments.piece):
+                        sent = wanted[at : at + arguments.piece]
+                        await self._send_all(work, arguments, sent, pace, tally)
+                        place = RedrivePlace(index, sent[-1].record.queue_offset + 1, tally.left_out)
+                        await save()
+                    reached = RedrivePlace(index, offset, tally.left_out)
+                    if reached != place:
+                        place = reached
+                        await save()
         except asyncio.CancelledError:
             # A job that was cancelled does not continue, so the letters of its last batch are counted here.
             if work.job.is_cancel_requested:
@@ -233,9 +251,7 @@ class RedriveJob:
         pace: "_Pace",
         tally: "_Tally",
     ) -> None:
-        """Send letters that this job may send, and count them. Letters that another job has sent do not count."""
-        if not letters:
-            return
+        """Send letters that this job may send, and count them. Letters that another job has sent are left out."""
         group = arguments.group
         for queue in {queue for letter in letters if (queue := fixed_queue_of(letter, group=group, to=arguments.to))}:
             await self._retry_topics.ensure(queue.topic, queue.broker_name)
@@ -251,6 +267,7 @@ class RedriveJob:
                 stored_id = letter.record.stored_id
                 state = begun.get(stored_id)
                 if state is None:
+                    tally.left_out += 1
                     continue
                 if state is not Begun.SENT and not (
                     state is Begun.UNCERTAIN and await self._was_sent(arguments, letter)
@@ -307,12 +324,14 @@ class _Tally:
     Attributes:
         done: Number of letters that were sent.
         failed: Number of letters that can't be sent.
-        note: Why the last of them can't be sent.
+        left_out: Number of letters that other jobs have sent, or are sending.
+        note: Why the last of those that failed can't be sent.
     """
 
-    def __init__(self, done: int, failed: int) -> None:
+    def __init__(self, done: int, failed: int, left_out: int) -> None:
         self.done = done
         self.failed = failed
+        self.left_out = left_out
         self.note: str | None = None
 
     def add(self, sent: list[str], stored_id: str) -> None:
