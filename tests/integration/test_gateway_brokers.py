@@ -168,9 +168,7 @@ def test_a_topic_shrinks_when_its_groups_have_consumed_the_queues(http: httpx.Cl
         done(http.post("/v1/topics/SHRINK/messages", json={"body": "b", "queue": {"broker": broker, "id": queue_id}}))
     committed = [{"topic": "SHRINK", "broker": "broker-b", "queue_id": 0, "offset": "1"}]
     done(http.put("/v1/groups/SHRINKERS/offsets", json={"offsets": committed}))
-    # The other broker does not know of the group yet: the messages there have to be consumed by anybody.
-    committed = [{"topic": "SHRINK", "broker": "broker-a", "queue_id": 0, "offset": "0"}]
-    done(http.put("/v1/groups/SHRINKERS/offsets", json={"offsets": committed}))
+    # The group has committed nothing on the other broker, and wants the messages there, too.
     state = done(http.post("/v1/topics/SHRINK/queues:shrink", json={"queues": 1, "dry_run": True}))
     assert (state["ready"], state["read_queues"], state["write_queues"], state["missing"]) == (False, 3, 3, [])
     assert state["blocking"] == [
@@ -195,6 +193,25 @@ def test_a_topic_shrinks_when_its_groups_have_consumed_the_queues(http: httpx.Cl
     topic = done(http.get("/v1/topics/SHRINK"))
     assert (topic["read_queues"], topic["write_queues"], topic["pending"]) == (1, 1, [])
     assert {broker["read_queues"] for broker in topic["observed"]} == {1}
+
+
+def test_a_group_that_pulled_from_one_broker_keeps_the_queues_of_the_other(http: httpx.Client) -> None:
+    done(http.put("/v1/topics/HALFWAY", json={"read_queues": 2, "write_queues": 2}))
+    for broker in ("broker-a", "broker-b"):
+        done(http.post("/v1/topics/HALFWAY/messages", json={"body": broker, "queue": {"broker": broker, "id": 1}}))
+    pull, ack = "/v1/groups/HALVES/messages:pull", "/v1/groups/HALVES/messages:ack"
+
+    def take() -> str:
+        (message,) = done(http.post(pull, json={"topic": "HALFWAY", "max": 1, "wait": "10s"}))["messages"]
+        done(http.post(ack, json={"receipts": [message["receipt"]]}))
+        body: str = message["body"]
+        return body
+
+    first = take()
+    job = done(http.post("/v1/topics/HALFWAY/queues:shrink", json={"queues": 1}))
+    until(http, job["job"], lambda found: "group HALVES has 1 messages to consume" in (found["error"] or ""))
+    assert {first, take()} == {"broker-a", "broker-b"}
+    assert until(http, job["job"], lambda found: found["ended_at"] is not None)["state"] == "done"
 
 
 def test_a_shrink_fails_if_the_write_queues_are_raised_meanwhile(http: httpx.Client) -> None:

@@ -5,13 +5,14 @@ therefore comes before the check, and prevents the change, or after it, and is r
 
 Messages count from the moment in which they are put, before they are on the disk and readable.
 
-A group counts if it has a committed offset in the topic, or is connected and subscribes to it. If there is none, messages
-prevent the change until they expire: a group may still come to consume them.
+A group counts if it has a committed offset in the topic, or is connected and subscribes to it, or if the request names it:
+then it consumes the topic on another broker. If there is none, messages prevent the change until they expire: a group may
+still come to consume them.
 """
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from gantry.model.group import MessageModel
@@ -19,6 +20,7 @@ from gantry.model.names import is_system_group
 from gantry.model.topic import TopicConfig
 from gantry.remoting.aio.channel import Channel, Handler
 from gantry.remoting.bodies.shrinking import BLOCKS_MAX, QueueBlock, Shrinking
+from gantry.remoting.bodies.tables import GroupList
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.headers.topic import ShrinkTopicHeader
@@ -76,7 +78,8 @@ class ShrinkProcessor:
             raise RefusalError(
                 ResponseCode.INVALID_PARAMETER, f"queueNums={wanted}: would close more than {QUEUES_MAX} queues at once"
             )
-        blocks, ends = await self._find_blocks(config, wanted)
+        named = GroupList.decode(request.body_bytes).group_list if request.body_bytes else ()
+        blocks, ends = await self._find_blocks(config, wanted, named)
         is_allowed = not blocks and config.write_queue_nums <= wanted < config.read_queue_nums
         # From here on there is no pause. If a message came meanwhile, the caller asks again.
         if is_allowed and not header.dry_run and self._is_unchanged(config, ends):
@@ -88,10 +91,12 @@ class ShrinkProcessor:
         ).encode()
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
 
-    async def _find_blocks(self, config: TopicConfig, first: int) -> tuple[list[QueueBlock], dict[int, int]]:
+    async def _find_blocks(
+        self, config: TopicConfig, first: int, named: Iterable[str]
+    ) -> tuple[list[QueueBlock], dict[int, int]]:
         """Return what is not consumed in the queues from the first one on, and the end of each of these queues."""
         topic = config.topic_name
-        groups = self._groups_of(topic)
+        groups = self._groups_of(topic, named)
         blocks: list[QueueBlock] = []
         ends: dict[int, int] = {}
         looked_up = 0
@@ -127,10 +132,10 @@ class ShrinkProcessor:
             return False
         return all(self._store.next_offset(topic, queue_id) == end for queue_id, end in ends.items())
 
-    def _groups_of(self, topic: str) -> dict[str, bool]:
+    def _groups_of(self, topic: str, named: Iterable[str]) -> dict[str, bool]:
         """Return the groups that consume a topic, and whether their offsets are kept by their clients."""
         found: dict[str, bool] = {}
-        for group in sorted({*self._consumers.groups_of(topic), *self._offsets.groups_of(topic)}):
+        for group in sorted({*self._consumers.groups_of(topic), *self._offsets.groups_of(topic), *named}):
             if not is_system_group(group):
                 live = self._consumers.find(group)
                 found[group] = live is not None and live.message_model == MessageModel.BROADCASTING

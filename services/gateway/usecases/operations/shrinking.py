@@ -5,7 +5,7 @@ have consumed them, so that a message of a producer with an old route is not los
 queues follows when all brokers have closed them; until then, the reconciler may open them again, which costs nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,11 +16,12 @@ from gantry.client.engine import ClientEngine
 from gantry.client.errors import BrokerError
 from gantry.model.topic import TopicConfig
 from gantry.remoting.bodies.shrinking import QueueBlock, Shrinking
+from gantry.remoting.bodies.tables import GroupList
 from gantry.remoting.codes import RequestCode, ResponseCode
-from gantry.remoting.headers.topic import ShrinkTopicHeader
+from gantry.remoting.headers.topic import QueryTopicConsumeByWhoHeader, ShrinkTopicHeader
 from services.gateway.db.jobs import Job
-from services.gateway.db.repositories import ANYTHING, Actor
-from services.gateway.errors import CONFLICT, ProblemError, invalid
+from services.gateway.db.repositories import ANYTHING, Actor, Expectation
+from services.gateway.errors import CONFLICT, VERSION_CONFLICT, ProblemError, invalid
 from services.gateway.schemas.configs import TopicChange
 from services.gateway.usecases.cluster.brokers import BrokerAnswers, Brokers
 from services.gateway.usecases.configs.configs import Configs
@@ -137,23 +138,39 @@ class TopicShrinker:
         self._known = known
 
     async def ask(self, topic: str, queues: int, *, dry_run: bool) -> BrokerAnswers[Shrinking]:
-        """Ask all brokers that hold a topic, or should. Raises ProblemError (503) if no broker is known."""
-        header = ShrinkTopicHeader(topic=topic, queue_nums=queues, dry_run=dry_run)
+        """Ask all brokers that hold a topic, or should. Raises ProblemError (503) if no broker is known.
+
+        A group may have consumed on some brokers only; the others do not know that it wants their messages. So all get
+        the groups of all. While a broker does not tell its groups, none closes a queue.
+        """
+        homes = await self._known.observed_homes(topic)
+        among = {*homes, *await self._brokers.sets()}
+        groups = await self._groups(topic, among)
+        header = ShrinkTopicHeader(topic=topic, queue_nums=queues, dry_run=dry_run or bool(groups.failures))
+        names = GroupList(group_list=sorted({name for found in groups.answers.values() for name in found})).encode()
 
         async def ask_one(address: str) -> Shrinking | None:
             try:
-                response = await self._engine.call(address, RequestCode.GANTRY_SHRINK_TOPIC, header)
+                response = await self._engine.call(address, RequestCode.GANTRY_SHRINK_TOPIC, header, body=names)
             except BrokerError as error:
                 if error.code == ResponseCode.TOPIC_NOT_EXIST:
                     return None
                 raise
             return read_body(Shrinking.decode, response, address)
 
-        homes = await self._known.observed_homes(topic)
-        among = {*homes, *await self._brokers.sets()}
         asked = await self._brokers.ask(ask_one, among)
         there = {broker: found for broker, found in asked.answers.items() if found is not None}
-        return BrokerAnswers(there, asked.failures, asked.answered)
+        return BrokerAnswers(there, {**groups.failures, **asked.failures}, asked.answered)
+
+    async def _groups(self, topic: str, among: Collection[str]) -> BrokerAnswers[list[str]]:
+        """Return the groups that consume a topic, by broker."""
+        header = QueryTopicConsumeByWhoHeader(topic=topic)
+
+        async def ask_one(address: str) -> list[str]:
+            response = await self._engine.call(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header)
+            return list(read_body(GroupList.decode, response, address).group_list)
+
+        return await self._brokers.ask(ask_one, among)
 
 
 class ShrinkJob:
@@ -174,7 +191,8 @@ class ShrinkJob:
         """
         arguments = msgspec.convert(work.job.arguments, ShrinkArguments)
         topic, queues = arguments.topic, arguments.queues
-        settings: Any = (await self._topics.get(topic)).settings
+        found = await self._topics.get(topic)
+        settings: Any = found.settings
         if settings.write_queues > queues:
             raise ProblemError(
                 CONFLICT, f"topic: write_queues of {topic} was raised to {settings.write_queues} meanwhile"
@@ -193,7 +211,14 @@ class ShrinkJob:
         if closed < len(asked.answers):
             raise ProblemError(CONFLICT, f"waits: messages still come to the queues of {topic}", retryable=True)
         change = TopicChange(read_queues=queues, allow_hiding=True)
-        await self._topics.put(topic, change, ANYTHING, Actor(work.job.created_by or SHRINK))
+        # A shrink to fewer queues may have ended meanwhile; this one must not open them again.
+        expected = Expectation(version=found.version)
+        try:
+            await self._topics.put(topic, change, expected, Actor(work.job.created_by or SHRINK))
+        except ProblemError as error:
+            if error.kind is not VERSION_CONFLICT:
+                raise
+            raise ProblemError(CONFLICT, f"waits: {topic} was changed meanwhile", retryable=True) from None
 
 
 def blocks_of(asked: BrokerAnswers[Shrinking]) -> list[Block]:

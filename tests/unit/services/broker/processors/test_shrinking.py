@@ -1,11 +1,12 @@
 """Closing queues of a topic: only when all groups have consumed them, and in one step with the check."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
 from gantry.remoting.bodies.shrinking import Shrinking
+from gantry.remoting.bodies.tables import GroupList
 from gantry.remoting.codes import RequestCode, ResponseCode
 from tests.support.brokerunit import BrokerUnit
 from tests.support.heartbeats import consumer_beat
@@ -28,9 +29,10 @@ async def write_queues(unit: BrokerUnit, count: int) -> None:
     assert (await unit.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, ext=ext)).code == 0
 
 
-async def shrink(unit: BrokerUnit, queues: int = 2, *, dry_run: bool = False) -> Shrinking:
+async def shrink(unit: BrokerUnit, queues: int = 2, *, dry_run: bool = False, groups: Sequence[str] = ()) -> Shrinking:
     ext = {"topic": "T", "queueNums": str(queues), "dryRun": str(dry_run).lower()}
-    answer = await unit.ask(RequestCode.GANTRY_SHRINK_TOPIC, ext=ext)
+    body = GroupList(group_list=list(groups)).encode() if groups else b""
+    answer = await unit.ask(RequestCode.GANTRY_SHRINK_TOPIC, ext=ext, body=body)
     assert answer.code == 0, answer.remark
     return Shrinking.decode(answer.body_bytes)
 
@@ -60,6 +62,20 @@ async def test_queues_close_when_all_groups_have_consumed_them(unit: BrokerUnit)
     assert (found.read_queue_nums, found.blocks) == (2, [])
     assert (await unit.send("T", queue_id=2)).code == ResponseCode.INVALID_PARAMETER
     assert (await shrink(unit)).read_queue_nums == 2, "a repeated request changes nothing"
+
+
+async def test_a_group_that_consumes_on_another_broker_counts(unit: BrokerUnit) -> None:
+    for queue_id in (2, 3):
+        assert (await unit.send("T", queue_id=queue_id)).code == 0
+    commit(unit, "here", 2, 1)
+    commit(unit, "here", 3, 1)
+    await write_queues(unit, 2)
+    named = ["here", "there", "CID_RMQ_SYS_TRANS"]
+    found = await shrink(unit, groups=named)
+    assert (found.read_queue_nums, blocks(found)) == (4, [("there", 2, 1), ("there", 3, 1)])
+    commit(unit, "there", 2, 1)
+    commit(unit, "there", 3, 1)
+    assert (await shrink(unit, groups=named)).read_queue_nums == 2
 
 
 async def test_write_queues_go_first(unit: BrokerUnit) -> None:
