@@ -52,6 +52,7 @@ _PATTERN = re.compile(r" matching regex '.*'", re.DOTALL)
 _PATTERN_WORDS: Final = {
     "[1-9][0-9]{0,18}": ' that holds a whole number, such as "42"',
     "[*%|a-zA-Z0-9_-]": " of letters, digits, *, %, |, _ and -",
+    "[!-~]{1,128}": " of 1 to 128 visible ASCII characters",
     "[!-.0-~]": " of visible ASCII characters without /",
     "x1f": " without control characters",
 }

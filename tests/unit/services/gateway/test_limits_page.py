@@ -7,6 +7,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from gantry.cli.main import app
+from gantry.client import transactionchecks
 from gantry.model.alert import GONE_AFTER, AlertSettings
 from gantry.model.group import SubscriptionGroup
 from gantry.model.retrypolicy import DELAY_MS_MAX
@@ -136,6 +137,8 @@ def test_every_limit_of_returns_checks_and_call_backs_is_listed() -> None:
         "hello_producer_groups_max": producing.GROUPS_MAX,
         "checks_pending_max": producing.PENDING_MAX,
         "check_answer_ms": producers.ANSWER_TIMEOUT_S * 1_000,
+        "checks_at_once_each": transactionchecks.CHECKS_AT_ONCE,
+        "checks_waiting_max": transactionchecks.CHECKS_MAX,
         "check_streams_asked_max": producers.ASKED_MAX,
         "callback_groups": callbacks.GROUPS_MAX,
         "callback_attempts_max": callbacks.ATTEMPTS_MAX,

@@ -8,6 +8,7 @@ from services.gateway.schemas.configs import TopicChange
 from services.gateway.schemas.keys import NewKey
 from services.gateway.schemas.outgoing import read_message
 from services.gateway.schemas.reading import EXPLAINED_BYTES_MAX, read_json
+from services.gateway.schemas.receiving import PullRequest
 
 
 @pytest.mark.parametrize(
@@ -52,6 +53,11 @@ def test_a_long_text_is_not_parsed_again_for_its_error():
             TopicChange,
             b'{"brokers":["a/b"]}',
             '/brokers/0: must be a text of visible ASCII characters without /, found "a/b"',
+        ),
+        (
+            PullRequest,
+            b'{"topic":"T","attempt_id":"a b"}',
+            '/attempt_id: must be a text of 1 to 128 visible ASCII characters, found "a b"',
         ),
         (
             NewKey,
