@@ -17,6 +17,11 @@ export function isActive(run: ReportRun): boolean {
   return run.status === "queued" || run.status === "running";
 }
 
+/** Returns whether a run has failed and waits for another attempt. The scheduler lets some time pass before it. */
+export function isTriedAgain(run: ReportRun): boolean {
+  return run.status === "queued" && run.attempt > 0;
+}
+
 /** Returns how long a run took, in seconds, up to now for a running one; null before its start. */
 export function tookSeconds(run: ReportRun, nowMs: number): number | null {
   if (run.duration_ms !== null) return run.duration_ms / 1_000;

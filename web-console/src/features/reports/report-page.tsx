@@ -6,7 +6,7 @@ import { useState } from "react";
 import { useTranslation } from "react-i18next";
 import { fillPath } from "@/api/request";
 import { gantryCommand } from "@/models/commands";
-import { isActive, LATEST, tookSeconds, type Report } from "@/models/reports";
+import { isActive, isTriedAgain, LATEST, tookSeconds, type Report } from "@/models/reports";
 import { CopyAs } from "@/ui/copy-as";
 import { useFormat } from "@/ui/format";
 import { useNow } from "@/ui/now";
@@ -128,13 +128,14 @@ function UnderWay({ report }: { report: Report }) {
   const run = report.last_run;
   if (run === null) return null;
   if (isActive(run)) {
-    const isLate = run.status === "queued" && now - Date.parse(run.created_at) > QUEUED_LONG_S * 1_000;
+    const isAgain = isTriedAgain(run);
+    const isLate = run.status === "queued" && !isAgain && now - Date.parse(run.created_at) > QUEUED_LONG_S * 1_000;
     return (
       <div className="panel" style={{ padding: 12 }} role="status">
         <Group gap="md" fz="sm">
           <RunStatus run={run} />
           <RunProgress run={run} />
-          {run.started_at !== null && <Text size="sm">{format.duration(tookSeconds(run, now))}</Text>}
+          {run.started_at !== null && !isAgain && <Text size="sm">{format.duration(tookSeconds(run, now))}</Text>}
         </Group>
         {isLate && (
           <Text size="sm" mt={6}>

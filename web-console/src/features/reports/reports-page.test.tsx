@@ -320,3 +320,20 @@ test("buckets that samples do not cover are lower bounds, and cut pages are told
   expect(pages).toHaveLength(5);
   expect(pages[1]?.query).toMatchObject({ from: "2026-01-01T00:00:00.000Z", cursor: "more" });
 });
+
+test("a run that failed and is tried again says why, and does not blame the scheduler", async () => {
+  const error = "RequestTimeoutError: no answer in time";
+  const progress = { percent: 20, step: null };
+  const again = run({ status: "queued", attempt: 2, error, progress });
+  stubGateway({
+    "GET /v1/reports": { json: { items: [report("lag_report", { last_run: again })] } },
+    "GET /v1/reports/{job}/runs": { json: { items: [again], next_cursor: null } },
+  });
+  await renderView(<ReportPage />, { ...at("lag_report"), operations: [...OPERATIONS, "GET /v1/reports/{job}/runs"] });
+  const text = /^Attempt 2 failed, another one follows: RequestTimeoutError: no answer in time$/;
+  expect(
+    await screen.findByText((_, element) => text.test(element?.textContent ?? ""), { selector: "span" }),
+  ).toBeTruthy();
+  expect(screen.queryByText(/Check that the report scheduler is running/)).toBeNull();
+  expect(screen.queryByRole("progressbar")).toBeNull();
+});

@@ -1,6 +1,7 @@
 import { Badge, Group, Progress, Text } from "@mantine/core";
 import { useTranslation } from "react-i18next";
-import { isActive, type ReportRun } from "@/models/reports";
+import { isActive, isTriedAgain, type ReportRun } from "@/models/reports";
+import { Name } from "@/ui/value";
 
 const COLORS = { queued: "gray", running: "cyan", succeeded: "green", failed: "red", timed_out: "red" } as const;
 
@@ -14,10 +15,18 @@ export function RunStatus({ run }: { run: ReportRun }) {
   );
 }
 
-/** How far an active run is, and what it does. */
+/** How far an active run is, and what it does; or why its last attempt failed, if there will be another one. */
 export function RunProgress({ run }: { run: ReportRun }) {
   const { t } = useTranslation("reports");
   if (!isActive(run)) return null;
+  if (isTriedAgain(run)) {
+    return (
+      <Text span inherit style={{ overflowWrap: "anywhere" }}>
+        {t("waiting.again", { attempt: run.attempt })}{" "}
+        {run.error === null ? t("run.noReason") : <Name>{run.error}</Name>}
+      </Text>
+    );
+  }
   const percent = run.progress?.percent ?? null;
   return (
     <Group gap={8} wrap="nowrap" miw={0}>
