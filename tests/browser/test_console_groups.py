@@ -66,6 +66,20 @@ def test_a_reset_shows_its_messages_first_and_is_undone(console: ConsolePage, st
     console.wait_for_text("The offsets from before are back.")
     assert committed(stack) == str(MESSAGES)
 
+    # It is kept while the reader is on another page.
+    console.click("link", "Topics")
+    console.wait_until("location.pathname === '/console/topics'")
+    console.evaluate("history.back()")
+    console.click("button", "Redo reset")
+    console.wait_for_text("goes to the offsets of the reset again.")
+    console.click("button", "Redo")
+    console.wait_for_text("The offsets of the reset are back.")
+    assert committed(stack) == "0"
+    console.click("button", "Undo reset")
+    console.click("button", "Undo")
+    console.wait_for_text("The offsets from before are back.")
+    assert committed(stack) == str(MESSAGES)
+
 
 def test_a_group_is_paused_and_resumed(console: ConsolePage, stack: Stack) -> None:
     console.enter(f"/groups/{GROUP}")

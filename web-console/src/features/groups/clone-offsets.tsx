@@ -39,7 +39,13 @@ export function CloneOffsets({
   };
   const shown = clone.data ?? preview.data;
   return (
-    <Dialog opened onClose={onClose} title={t("clone.title", { name: group })} size={1_000}>
+    <Dialog
+      opened
+      isDisposable={clone.data !== undefined}
+      onClose={onClose}
+      title={t("clone.title", { name: group })}
+      size={1_000}
+    >
       <form
         onSubmit={(event) => {
           event.preventDefault();

@@ -2,6 +2,7 @@ import { Alert, Button, Stack, Text } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { IconArrowBackUp, IconArrowForwardUp } from "@tabler/icons-react";
 import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useEffect, useRef } from "react";
 import { useTranslation } from "react-i18next";
 import { groupKeys, undoReset, type OffsetReset } from "@/api/groups";
 import type { Schema } from "@/api/types";
@@ -81,9 +82,21 @@ export function MovedOffsets({ moved, isPreview }: { moved: OffsetReset; isPrevi
     },
   ];
   const tense = isPreview ? "will" : "did";
+  const outcome = useRef<HTMLDivElement>(null);
+  // The button that had the focus is gone with the preview.
+  useEffect(() => {
+    if (!isPreview) outcome.current?.focus();
+  }, [isPreview]);
   return (
     <Stack gap="xs">
-      <Alert color={sum.failed > 0 ? "red" : isPreview ? "blue" : "green"} variant="light" p="xs" role="status">
+      <Alert
+        ref={outcome}
+        tabIndex={-1}
+        color={sum.failed > 0 ? "red" : isPreview ? "blue" : "green"}
+        variant="light"
+        p="xs"
+        role="status"
+      >
         {sum.again > 0n && (
           <Text size="sm" fw={600}>
             {t(`moved.${tense}.again`, { count: Number(sum.again), shown: format.count(sum.again) })}

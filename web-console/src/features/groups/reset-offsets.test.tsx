@@ -1,5 +1,6 @@
 // @vitest-environment jsdom
 import { fireEvent, screen, waitFor, within } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
 import { useState } from "react";
 import { afterEach, expect, test, vi } from "vitest";
 import { stubGateway } from "@/testing/gateway";
@@ -179,4 +180,28 @@ test("another place makes the preview void, and queues that did not move are cou
   fireEvent.click(within(dialog).getByRole("button", { name: "Preview" }));
   fireEvent.click(await within(dialog).findByRole("button", { name: "Reset billing" }));
   expect(await within(dialog).findByText(/1 queue did not move/)).toBeTruthy();
+});
+
+test("after a reset by keyboard the focus is at its outcome, and nothing is left to discard", async () => {
+  const user = userEvent.setup();
+  stubGateway({
+    "GET /v1/groups/{group}": { json: group("billing") },
+    "GET /v1/groups/{group}/offsets": page([offset(0, "30")]),
+    [LAG]: report([]),
+    "POST /v1/groups/{group}/offsets:reset": (call) => ({
+      json: (call.body as { dry_run: boolean }).dry_run ? moved("planned") : moved("reset"),
+    }),
+  });
+  const dialog = await openReset();
+  await user.selectOptions(within(dialog).getByRole("combobox", { name: "Go to" }), "latest");
+  within(dialog).getByRole("button", { name: "Preview" }).focus();
+  await user.keyboard("{Enter}");
+  (await within(dialog).findByRole("button", { name: "Reset billing" })).focus();
+  await user.keyboard("{Enter}");
+  await within(dialog).findByText("20 messages are consumed again.");
+  expect(document.activeElement?.textContent).toBe("20 messages are consumed again.");
+  await user.keyboard("{Escape}");
+  await waitFor(() => {
+    expect(screen.queryByRole("dialog")).toBeNull();
+  });
 });

@@ -48,7 +48,13 @@ export function ResetOffsets({
   };
   const shown = reset.data ?? preview.data;
   return (
-    <Dialog opened onClose={onClose} title={t("reset.title", { name: group })} size={1_000}>
+    <Dialog
+      opened
+      isDisposable={reset.data !== undefined}
+      onClose={onClose}
+      title={t("reset.title", { name: group })}
+      size={1_000}
+    >
       <form
         onSubmit={(event) => {
           event.preventDefault();
