@@ -77,7 +77,7 @@ def test_a_reset_shows_its_messages_first_and_is_undone(console: ConsolePage, st
     assert committed(stack) == "0"
     console.click("button", "Undo reset")
     console.click("button", "Undo")
-    console.wait_for_text("The offsets from before are back.")
+    console.wait_for_text("Redo reset")
     assert committed(stack) == str(MESSAGES)
 
 
