@@ -69,7 +69,7 @@ test-browser: $(READY) ## The console and report pages in a real Chromium.
 	$(BIN)/python -m tools.console build
 	$(PYTEST) -q tests/browser
 
-screenshots: $(READY) ## Write pictures of every page of the console, in both themes (DIR=folder).
+screenshots: $(READY) ## Write pictures of every page of the console, in both languages and themes (DIR=folder).
 	$(BIN)/python -m tools.console build
 	$(BIN)/python -m tests.browser.screenshots $(or $(DIR),.cache/screenshots)
 

@@ -2,7 +2,8 @@
 
 Names of pages after DIR choose some of them.
 
-Each page is there in both themes and at 1280 and 320 px, over a new stack with a few topics, groups and messages.
+Each page is there in both languages and themes and at 1280 and 320 px, over a new stack with a few topics, groups and
+messages.
 """
 
 import sys
@@ -38,6 +39,9 @@ PAGES = {
     "reports": "/reports",
     "report": "/reports/lag_report",
     "report-runs": "/reports/lag_report?tab=runs",
+    "report-backlog": "/reports/backlog_profile",
+    "report-throughput": "/reports/throughput_rollup",
+    "jobs": "/jobs",
     "access": "/access",
     "access-user": "/access?user=admin",
     "access-keys": "/access?tab=keys",
@@ -49,6 +53,8 @@ PAGES = {
     "broker-settings": "/brokers/broker-a?tab=settings",
 }
 WIDTHS = {1_280: 900, 320: 700}
+LANGUAGES = ("en", "zh")
+SHOTS = [(language, width, dark) for language in LANGUAGES for width in WIDTHS for dark in (False, True)]
 
 
 def main(target: Path, names: Sequence[str]) -> int:
@@ -60,13 +66,13 @@ def main(target: Path, names: Sequence[str]) -> int:
             fill(client)
         console = ConsolePage(page, stack.facts["console"])
         for name, path in pages.items():
-            for width, height in WIDTHS.items():
-                for dark in (False, True):
-                    console.enter(path, width=width, height=height, dark=dark)
-                    console.wait_until("document.querySelector('main h1') !== null")
-                    console.settle()
-                    console.screenshot(target / f"{name}-{width}-{'dark' if dark else 'light'}.png")
-    print(f"wrote {len(pages) * len(WIDTHS) * 2} pictures to {target}")
+            for language, width, dark in SHOTS:
+                console.enter(path, width=width, height=WIDTHS[width], dark=dark, language=language)
+                console.wait_until("document.querySelector('main h1') !== null")
+                console.settle()
+                theme = "dark" if dark else "light"
+                console.screenshot(target / f"{name}-{language}-{width}-{theme}.png")
+    print(f"wrote {len(pages) * len(SHOTS)} pictures to {target}")
     return 0
 
 

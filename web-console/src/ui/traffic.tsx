@@ -131,10 +131,10 @@ function useColumns(of: "topic" | "group", isByBroker: boolean): Column<Flow>[] 
       align: "end",
       sortBy: (flow) => flow[name].messages,
       cell: (flow) => (
-        <>
+        <span>
           {format.count(flow[name].messages)}
           {flow[name].bytes !== null && <span className="unit"> · {format.bytes(flow[name].bytes)}</span>}
-        </>
+        </span>
       ),
     })),
   ];

@@ -173,14 +173,14 @@ function useColumns(onOpen: (key: ApiKey) => void): Column<ApiKey>[] {
     {
       key: "state",
       header: t("users.state"),
-      width: "9rem",
+      width: "8rem",
       sortBy: (key) => key.revoked_at ?? "",
       cell: (key) => <State of={key} />,
     },
     {
       key: "used",
       header: t("keys.used"),
-      width: "8rem",
+      width: "9rem",
       sortBy: (key) => key.last_used_at,
       cell: (key) => (key.last_used_at === null ? t("keys.notUsed") : <Ago time={key.last_used_at} />),
     },
@@ -194,7 +194,7 @@ function useColumns(onOpen: (key: ApiKey) => void): Column<ApiKey>[] {
     {
       key: "created",
       header: t("created"),
-      width: "8rem",
+      width: "9rem",
       sortBy: (key) => key.created_at,
       cell: (key) => <Ago time={key.created_at} />,
     },

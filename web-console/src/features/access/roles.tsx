@@ -22,12 +22,12 @@ export function Roles() {
           </Text>
         )}
         <div className="panel" style={{ overflowX: "auto" }} tabIndex={0} role="region" aria-label={t("roles.table")}>
-          <Table aria-label={t("roles.title")}>
+          <Table aria-label={t("roles.title")} className="narrow-cells">
             <Table.Thead>
               <Table.Tr>
                 <Table.Th>{t("roles.ability")}</Table.Th>
                 {ROLES.map((role) => (
-                  <Table.Th key={role} w={110} ta="center" aria-current={role === own}>
+                  <Table.Th key={role} w="14%" ta="center" aria-current={role === own}>
                     {t(`common:role.${role}`)}
                   </Table.Th>
                 ))}

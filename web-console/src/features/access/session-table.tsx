@@ -113,7 +113,7 @@ function useColumns(onEnd: ((session: Session) => void) | null, isPending: boole
     {
       key: "browser",
       header: t("sessions.browser"),
-      width: "minmax(10rem, 2fr)",
+      width: "minmax(8.25rem, 2fr)",
       cell: (session) => (
         <>
           {session.user_agent === null ? (
@@ -139,9 +139,24 @@ function useColumns(onEnd: ((session: Session) => void) | null, isPending: boole
       width: "minmax(7rem, 1fr)",
       cell: (session) => (session.address === null ? <Value>{null}</Value> : <Name>{session.address}</Name>),
     },
-    { key: "begun", header: t("sessions.begun"), width: "7rem", cell: (session) => <Ago time={session.created_at} /> },
-    { key: "used", header: t("sessions.used"), width: "7rem", cell: (session) => <Ago time={session.last_seen_at} /> },
-    { key: "ends", header: t("sessions.ends"), width: "8rem", cell: (session) => <When time={session.expires_at} /> },
+    {
+      key: "begun",
+      header: t("sessions.begun"),
+      width: "8.5rem",
+      cell: (session) => <Ago time={session.created_at} />,
+    },
+    {
+      key: "used",
+      header: t("sessions.used"),
+      width: "8.5rem",
+      cell: (session) => <Ago time={session.last_seen_at} />,
+    },
+    {
+      key: "ends",
+      header: t("sessions.ends"),
+      width: "8.75rem",
+      cell: (session) => <When time={session.expires_at} />,
+    },
     ...(onEnd === null ? [] : [end]),
   ];
 }

@@ -50,7 +50,7 @@ export function Users() {
     <>
       <Group gap="md" mb="sm">
         <SearchField label={t("users.search")} typed={search} />
-        <Text size="sm" c="dimmed" role="status" style={{ flex: 1 }}>
+        <Text size="sm" c="dimmed" role="status" style={{ flex: "1 1 auto", whiteSpace: "nowrap" }}>
           {query.data !== undefined && t("users.count", { count: found.length, shown: format.count(found.length) })}
         </Text>
         <CopyAs call={{ method: "GET", path: "/v1/users" }} gantry={gantryCommand("user", "list")} />

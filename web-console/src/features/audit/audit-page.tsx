@@ -132,7 +132,13 @@ function EntryTable({ entries, onOpen }: { entries: AuditEntry[]; onOpen: (entry
       cell: (row) => <Name>{row.name}</Name>,
       sortBy: (row) => row.name,
     },
-    { key: "actor", header: t("actor"), cell: (row) => <Name>{row.actor}</Name>, sortBy: (row) => row.actor },
+    {
+      key: "actor",
+      header: t("actor"),
+      width: "minmax(13rem, 1.2fr)",
+      cell: (row) => <Name>{row.actor}</Name>,
+      sortBy: (row) => row.actor,
+    },
     {
       key: "fields",
       header: t("fields"),

@@ -43,7 +43,7 @@ function BrokerTable({ brokers, onOpen }: { brokers: BrokerSummary[]; onOpen: (r
     {
       key: "name",
       header: t("name"),
-      width: "minmax(9rem, 1.2fr)",
+      width: "minmax(8rem, 1.2fr)",
       sortBy: (row) => row.key,
       cell: (row) => (
         <Link to="/brokers/$broker" params={{ broker: row.name }} className="row-link">
@@ -51,7 +51,7 @@ function BrokerTable({ brokers, onOpen }: { brokers: BrokerSummary[]; onOpen: (r
         </Link>
       ),
     },
-    { key: "role", header: t("role"), width: "6rem", cell: (row) => t(`roles.${row.role}`) },
+    { key: "role", header: t("role"), width: "5.5rem", cell: (row) => t(`roles.${row.role}`) },
     { key: "state", header: t("state.title"), width: "9.5rem", cell: (row) => <BrokerState broker={row} /> },
     number("in", t("in"), (row) => row.putRate, format.rate),
     number("out", t("out"), (row) => row.getRate, format.rate),
@@ -67,7 +67,7 @@ function BrokerTable({ brokers, onOpen }: { brokers: BrokerSummary[]; onOpen: (r
     {
       key: "booted",
       header: t("booted"),
-      width: "8.5rem",
+      width: "8.25rem",
       cell: (row) => <Ago time={row.bootedAt} />,
       sortBy: (row) => row.bootedAt,
     },
@@ -84,7 +84,7 @@ function number(
   return {
     key,
     header,
-    width: "minmax(5rem, 0.8fr)",
+    width: "minmax(5.4rem, 0.8fr)",
     align: "end",
     sortBy: valueOf,
     cell: (row) => <Value reason={row.detail}>{format(valueOf(row))}</Value>,

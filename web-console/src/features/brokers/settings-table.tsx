@@ -21,7 +21,7 @@ export function SettingsTable({
     {
       key: "name",
       header: t("settings.name"),
-      width: "minmax(14rem, 1.2fr)",
+      width: "minmax(19rem, 1.4fr)",
       cell: (row) => <Name>{row.name}</Name>,
       sortBy: (row) => row.name,
     },
@@ -52,7 +52,7 @@ export function SettingsTable({
     {
       key: "kind",
       header: t("settings.kind"),
-      width: "14rem",
+      width: "11rem",
       cell: (row) => (
         <Group gap={4}>
           {row.live === true && (

@@ -124,6 +124,13 @@ test("an empty page that has a next one is not taken for the end", async () => {
   expect(await screen.findByRole("button", { name: "M9" })).toBeTruthy();
 });
 
+test("a group without dead letters has nothing to send again", async () => {
+  stubGateway({ [LETTERS]: { json: { items: [], next_cursor: null } } });
+  await renderView(<DeadLettersPage />, { ...AT, operations: OPERATIONS });
+  expect(await screen.findByText("This group has no dead letters.")).toBeTruthy();
+  expect(screen.queryByRole("button", { name: "Send all again" })).toBeNull();
+});
+
 test("a viewer may not send letters again, and a refusal is shown", async () => {
   stubGateway({ [LETTERS]: refused("forbidden", 403) });
   await renderView(<DeadLettersPage />, { ...AT, role: "viewer", operations: OPERATIONS });

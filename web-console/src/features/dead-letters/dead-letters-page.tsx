@@ -40,7 +40,9 @@ export function DeadLettersPage() {
   const letters = pages.flatMap((page) => page.items);
   const isRedriveKnown = pages.every((page) => page.metadata !== "unavailable");
   const open = letters.find((each) => each.stored_id === letter);
-  const canRedrive = isOperator && has(["POST /v1/groups/{group}/dead-letters:redrive", "GET /v1/jobs/{job}"]);
+  const isEmpty = query.data !== undefined && letters.length === 0 && !query.hasNextPage;
+  const canRedrive =
+    !isEmpty && isOperator && has(["POST /v1/groups/{group}/dead-letters:redrive", "GET /v1/jobs/{job}"]);
   return (
     <PageFrame
       title={t("title")}
@@ -63,7 +65,7 @@ export function DeadLettersPage() {
         <QueryState
           query={query}
           select={() => pages.find((page) => page.metadata === "unavailable")}
-          isEmpty={() => letters.length === 0 && !query.hasNextPage}
+          isEmpty={() => isEmpty}
           empty={Object.keys(wanted).length === 0 ? t("none") : t("noneLike")}
         >
           {() => (

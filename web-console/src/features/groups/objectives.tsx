@@ -139,7 +139,7 @@ function useColumns(
   const actions: Column<Objective> = {
     key: "actions",
     header: t("objective.actions"),
-    width: "12rem",
+    width: "10.5rem",
     cell: (objective) => (
       <Row gap={6} wrap="nowrap">
         {onEdit !== null && (
@@ -186,14 +186,14 @@ function useColumns(
     {
       key: "seconds",
       header: t("objective.max_lag_seconds"),
-      width: "9rem",
+      width: "8rem",
       align: "end",
       cell: (objective) => format.duration(objective.max_lag_seconds) ?? t("objective.noLimit"),
     },
     {
       key: "messages",
       header: t("objective.max_lag_messages"),
-      width: "9rem",
+      width: "8rem",
       align: "end",
       cell: (objective) => format.count(objective.max_lag_messages) ?? t("objective.noLimit"),
     },

@@ -42,7 +42,7 @@ export function ReportPage() {
   return (
     <PageFrame
       title={t(`job.${job}.name`, { defaultValue: job })}
-      description={t(`job.${job}.about`, { defaultValue: job })}
+      description={report && t(`job.${job}.about`, { defaultValue: job })}
       crumbs={[{ label: t("title"), to: "/reports" }]}
       actions={
         report !== undefined && (
@@ -160,7 +160,7 @@ function ReportSections({ report }: { report: Report }) {
   const [{ run }] = useUrlState({ run: LATEST });
   const results = (
     <Stack gap="sm">
-      <RunChoice job={report.job} run={run} />
+      <RunChoice job={report.job} run={run} hasPage={run !== LATEST || report.last_run !== null} />
       <Results report={report} run={run} />
     </Stack>
   );
@@ -172,7 +172,7 @@ function ReportSections({ report }: { report: Report }) {
 }
 
 /** Which run is shown, and its page as HTML. */
-function RunChoice({ job, run }: { job: string; run: string }) {
+function RunChoice({ job, run, hasPage }: { job: string; run: string; hasPage: boolean }) {
   const { t } = useTranslation("reports");
   const has = useOperations();
   const [, setUrl] = useUrlState({ tab: "results", run: LATEST });
@@ -193,7 +193,7 @@ function RunChoice({ job, run }: { job: string; run: string }) {
           </Button>
         )}
       </Group>
-      {has(["GET /v1/reports/{job}/runs/{run}/html"]) && (
+      {hasPage && has(["GET /v1/reports/{job}/runs/{run}/html"]) && (
         <Group gap="xs">
           <Button
             component="a"

@@ -214,6 +214,7 @@ test("a report without a run that succeeded says so", async () => {
   });
   await renderView(<ReportPage />, at("backlog_profile"));
   expect(await screen.findByText(/No run has succeeded yet/)).toBeTruthy();
+  expect(screen.queryByRole("link", { name: "Open page" })).toBeNull();
 });
 
 test("a backlog is shown by section, with shares, and an unknown size as unknown", async () => {

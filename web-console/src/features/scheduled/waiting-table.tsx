@@ -30,11 +30,11 @@ export function WaitingTable({ waiting, onOpen }: { waiting: readonly Waiting[];
     {
       key: "due",
       header: t("due"),
-      width: "8rem",
+      width: "9rem",
       cell: (row) => <When time={row.deliver_at} />,
       sortBy: (row) => row.deliver_at,
     },
-    { key: "dueAt", header: t("dueAt"), width: "13rem", cell: (row) => format.time(row.deliver_at) },
+    { key: "dueAt", header: t("dueAt"), width: "14rem", cell: (row) => format.time(row.deliver_at) },
     {
       key: "stored",
       header: t("stored"),
@@ -47,7 +47,7 @@ export function WaitingTable({ waiting, onOpen }: { waiting: readonly Waiting[];
     {
       key: "body",
       header: t("body"),
-      width: "minmax(10rem, 2fr)",
+      width: "minmax(9rem, 2fr)",
       cell: (row) => <Name>{row.encoding === "base64" ? t("binary") : row.body.slice(0, PREVIEW_CHARACTERS)}</Name>,
     },
   ];

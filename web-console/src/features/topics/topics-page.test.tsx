@@ -66,6 +66,12 @@ test("topics of all pages are listed and searched, and the search is in the addr
   expect(sent.map((call) => call.query.cursor)).toEqual([undefined, "c2"]);
 });
 
+test("the window of duplicates of a topic is named", async () => {
+  stubGateway({ "GET /v1/topics": page([topic("orders", { duplicate_window_ms: 600_000 })]) });
+  await renderView(<TopicsPage />, { path: "/topics", operations: LIST });
+  expect(await screen.findByText("window 10 min")).toBeTruthy();
+});
+
 test("a topic is created with its settings and opened; one that exists is refused", async () => {
   const taken = { ...refused("version-conflict", 412, "topic: orders exists") };
   const sent = stubGateway({

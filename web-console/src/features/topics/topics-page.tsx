@@ -121,7 +121,7 @@ function useColumns(): Column<Topic>[] {
       {
         key: "name",
         header: t("name"),
-        width: "minmax(14rem, 2fr)",
+        width: "minmax(13rem, 2fr)",
         sortBy: (row) => row.topic,
         cell: (row) => (
           <Link to={"/topics/$topic"} params={{ topic: row.topic }} className="row-link">
@@ -167,7 +167,7 @@ function useColumns(): Column<Topic>[] {
             )}
             {row.duplicate_window_ms !== null && row.duplicate_window_ms > 0 && (
               <Badge variant="light" color="gray" tt="none">
-                {format.duration(row.duplicate_window_ms / MS)}
+                {t("kind.window", { time: format.duration(row.duplicate_window_ms / MS) })}
               </Badge>
             )}
           </Group>
