@@ -97,6 +97,7 @@ def drain_steps(settings: LagSettings) -> list[dict[str, Sql]]:
                 ("b IS NOT NULL AND c > 0", Sql(f"2 * c / {root}")), ("b IS NOT NULL AND c <= 0", Sql("double(0)"))
             ),
             "drain_eta_high_s": choose((f"a > 0 AND {root} / (2 * a) <= {eta_max_s}", Sql(f"{root} / (2 * a)"))),
+            # The Chinese console translates these sentences by patterns, too: see lagtexts.py.
             "drain_unknown": choose(
                 ("lag_messages IS NULL OR lag_messages = 0 OR drain_eta_s IS NOT NULL", Sql("CAST(NULL AS STRING)")),
                 ("stands_queues > 0", "nothing is consumed from at least one queue"),

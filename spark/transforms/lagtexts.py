@@ -1,4 +1,9 @@
-"""The sentences of a verdict: the cause and the next step, in English, for a person who is called at night."""
+"""The sentences of a verdict: the cause and the next step, in English, for a person who is called at night.
+
+The Chinese console translates these sentences, those of drain.py and the reasons in `unknown` (queuelag.py, lag.py) by
+patterns: web-console/src/i18n/en/verdicts.json has a pattern for each part, zh/verdicts.json its Chinese text. If you
+change a sentence, change both; until then, the Chinese console shows the sentence in English.
+"""
 
 from typing import Final
 

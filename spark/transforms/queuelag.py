@@ -109,6 +109,7 @@ def _ages(settings: LagSettings) -> dict[str, Column]:
 
 def _unknown() -> Column:
     """Return the reason why numbers are missing; null if none is missing."""
+    # The Chinese console translates these reasons by patterns, too: see lagtexts.py.
     beyond = fn.concat(
         fn.lit("the committed offset "),
         fn.col("committed_offset"),

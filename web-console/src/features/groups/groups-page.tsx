@@ -18,6 +18,7 @@ import { SearchField, useTyped } from "@/ui/typing";
 import { useUrlState } from "@/ui/url-state";
 import { Ago, Name, Value } from "@/ui/value";
 import { Verdict } from "@/ui/verdict";
+import { useVerdictText } from "@/ui/verdict-text";
 import { useAllPages } from "@/ui/paging";
 import { CreateGroup } from "./create-group";
 import { groupsQuery, lagQuery } from "./queries";
@@ -145,8 +146,9 @@ function AsOf({ time }: { time: string }) {
 function useColumns(hasLag: boolean, unlisted: string): Column<GroupSummary>[] {
   const { t } = useTranslation("groups");
   const format = useFormat();
+  const textOf = useVerdictText();
   return useMemo(() => {
-    const reason = (row: GroupSummary) => (row.verdict === null ? unlisted : row.cause);
+    const reason = (row: GroupSummary) => (row.verdict === null ? unlisted : textOf(row.cause));
     const name: Column<GroupSummary> = {
       key: "name",
       header: t("name"),
@@ -214,5 +216,5 @@ function useColumns(hasLag: boolean, unlisted: string): Column<GroupSummary>[] {
       },
     ];
     return [name, ...(hasLag ? lag : []), ...rest];
-  }, [t, format, hasLag, unlisted]);
+  }, [t, format, textOf, hasLag, unlisted]);
 }

@@ -9,6 +9,7 @@ import { useFormat } from "@/ui/format";
 import { QueryState } from "@/ui/page-frame";
 import { useOperations } from "@/ui/session";
 import { Name, Value } from "@/ui/value";
+import { useVerdictText } from "@/ui/verdict-text";
 import { groupLagQuery, offsetsQuery } from "./queries";
 
 type Offset = Schema<"GroupOffset">;
@@ -21,6 +22,7 @@ const keyOf = (row: { topic: string; broker: string | null; queue_id: number | n
 export function Offsets({ group }: { group: string }) {
   const { t } = useTranslation("groups");
   const format = useFormat();
+  const textOf = useVerdictText();
   const has = useOperations();
   const query = useQuery(offsetsQuery(group));
   const lag = useQuery({ ...groupLagQuery(group), enabled: has(["GET /v1/reports/lag_report/rows"]) });
@@ -73,7 +75,7 @@ export function Offsets({ group }: { group: string }) {
       cell: (row) => {
         const found = reported.get(keyOf(row));
         return (
-          <Value reason={found === undefined ? t("notInReport") : found.cause}>
+          <Value reason={found === undefined ? t("notInReport") : textOf(found.cause)}>
             {format.duration(found?.lag_seconds)}
           </Value>
         );

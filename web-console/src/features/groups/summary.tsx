@@ -13,6 +13,7 @@ import { useOperations } from "@/ui/session";
 import { useUrlState } from "@/ui/url-state";
 import { Ago, Name, Value } from "@/ui/value";
 import { Verdict } from "@/ui/verdict";
+import { useVerdictText } from "@/ui/verdict-text";
 import { groupLagQuery, historyQuery } from "./queries";
 import { Trend } from "./trend";
 
@@ -43,6 +44,7 @@ export function Summary({ group }: { group: string }) {
 function TopicCard({ row }: { row: LagRow }) {
   const { t } = useTranslation("groups");
   const format = useFormat();
+  const textOf = useVerdictText();
   const has = useOperations();
   const [url, setUrl] = useUrlState({ history: "" });
   const isOpen = url.history === row.topic;
@@ -70,14 +72,14 @@ function TopicCard({ row }: { row: LagRow }) {
           </Button>
         )}
       </Row>
-      {row.cause !== null && <Sentence label={t("cause")}>{row.cause}</Sentence>}
-      {row.next_step !== null && <Sentence label={t("nextStep")}>{row.next_step}</Sentence>}
+      {row.cause !== null && <Sentence label={t("cause")}>{textOf(row.cause)}</Sentence>}
+      {row.next_step !== null && <Sentence label={t("nextStep")}>{textOf(row.next_step)}</Sentence>}
       <SimpleGrid component="dl" cols={{ base: 2, sm: 3, lg: 6 }} spacing="sm" m={0}>
         <Fact label={t("lag.messages")}>
-          <Value reason={row.cause}>{format.count(row.lag_messages)}</Value>
+          <Value reason={textOf(row.cause)}>{format.count(row.lag_messages)}</Value>
         </Fact>
         <Fact label={t("lag.seconds")}>
-          <Value reason={row.cause}>{format.duration(row.lag_seconds)}</Value>
+          <Value reason={textOf(row.cause)}>{format.duration(row.lag_seconds)}</Value>
         </Fact>
         <Fact label={t("rates")}>
           <Value>{format.rate(row.in_rate)}</Value> / <Value unit={t("perSecond")}>{format.rate(row.out_rate)}</Value>
@@ -97,7 +99,7 @@ function TopicCard({ row }: { row: LagRow }) {
   );
 }
 
-function Sentence({ label, children }: { label: string; children: string }) {
+function Sentence({ label, children }: { label: string; children: ReactNode }) {
   return (
     <Text size="sm" style={{ overflowWrap: "anywhere" }}>
       <Text span inherit c="dimmed">
@@ -125,8 +127,10 @@ function Fact({ label, children }: { label: string; children: ReactNode }) {
 function Drain({ row }: { row: LagRow }) {
   const { t } = useTranslation("groups");
   const format = useFormat();
+  const textOf = useVerdictText();
   const reason = row.evidence?.drain_unknown;
-  if (row.drain_eta_s === null) return <Value reason={typeof reason === "string" ? reason : null}>{null}</Value>;
+  if (row.drain_eta_s === null)
+    return <Value reason={typeof reason === "string" ? textOf(reason) : null}>{null}</Value>;
   const low = format.duration(row.drain_eta_low_s);
   const high = format.duration(row.drain_eta_high_s);
   return (

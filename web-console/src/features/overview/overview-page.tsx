@@ -11,6 +11,7 @@ import { Empty, PageFrame, QueryState } from "@/ui/page-frame";
 import { useOperations, useRole } from "@/ui/session";
 import { Ago, Name, Value } from "@/ui/value";
 import { Verdict } from "@/ui/verdict";
+import { useVerdictText } from "@/ui/verdict-text";
 import { changesQuery, clusterQuery, lagQuery } from "./queries";
 import { Rates } from "./rates";
 
@@ -151,6 +152,7 @@ function Big({ children }: { children: ReactNode }) {
 function WorstGroups({ query }: { query: UseQueryResult<LagReport | null> }) {
   const { t } = useTranslation("overview");
   const format = useFormat();
+  const textOf = useVerdictText();
   const columns: Column<LagRow>[] = [
     {
       key: "verdict",
@@ -165,16 +167,16 @@ function WorstGroups({ query }: { query: UseQueryResult<LagReport | null> }) {
       header: t("groups.messages"),
       align: "end",
       width: "8rem",
-      cell: (row) => <Value reason={row.cause}>{format.count(row.lag_messages)}</Value>,
+      cell: (row) => <Value reason={textOf(row.cause)}>{format.count(row.lag_messages)}</Value>,
     },
     {
       key: "seconds",
       header: t("groups.seconds"),
       align: "end",
       width: "8rem",
-      cell: (row) => <Value reason={row.cause}>{format.duration(row.lag_seconds)}</Value>,
+      cell: (row) => <Value reason={textOf(row.cause)}>{format.duration(row.lag_seconds)}</Value>,
     },
-    { key: "cause", header: t("groups.cause"), width: "minmax(16rem, 2fr)", cell: (row) => row.cause ?? "" },
+    { key: "cause", header: t("groups.cause"), width: "minmax(16rem, 2fr)", cell: (row) => textOf(row.cause) ?? "" },
   ];
   return (
     <QueryState query={query}>

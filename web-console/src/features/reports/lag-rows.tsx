@@ -14,6 +14,7 @@ import { SearchField, useTyped } from "@/ui/typing";
 import { useUrlState } from "@/ui/url-state";
 import { Ago, Name, Value } from "@/ui/value";
 import { Verdict } from "@/ui/verdict";
+import { useVerdictText } from "@/ui/verdict-text";
 import { isWithoutRun, lagQueuesQuery, lagRowsQuery } from "./queries";
 import { MoreRows } from "@/ui/paging";
 import { RowsHead } from "./rows-head";
@@ -77,6 +78,7 @@ export function LagRows({ run, newest }: { run: string; newest: string }) {
 function LagTable({ rows, onOpen }: { rows: LagRow[]; onOpen: (row: LagRow) => void }) {
   const { t } = useTranslation("reports");
   const format = useFormat();
+  const textOf = useVerdictText();
   const columns: Column<LagRow>[] = [
     {
       key: "group",
@@ -109,7 +111,7 @@ function LagTable({ rows, onOpen }: { rows: LagRow[]; onOpen: (row: LagRow) => v
       width: "7rem",
       align: "end",
       sortBy: (row) => row.lag_messages,
-      cell: (row) => <Value reason={row.cause}>{format.count(row.lag_messages)}</Value>,
+      cell: (row) => <Value reason={textOf(row.cause)}>{format.count(row.lag_messages)}</Value>,
     },
     {
       key: "seconds",
@@ -117,7 +119,7 @@ function LagTable({ rows, onOpen }: { rows: LagRow[]; onOpen: (row: LagRow) => v
       width: "7rem",
       align: "end",
       sortBy: (row) => row.lag_seconds,
-      cell: (row) => <Value reason={row.cause}>{format.duration(row.lag_seconds)}</Value>,
+      cell: (row) => <Value reason={textOf(row.cause)}>{format.duration(row.lag_seconds)}</Value>,
     },
     {
       key: "drain",
@@ -131,7 +133,7 @@ function LagTable({ rows, onOpen }: { rows: LagRow[]; onOpen: (row: LagRow) => v
       key: "cause",
       header: t("lag.cause"),
       width: "minmax(15rem, 2.4fr)",
-      cell: (row) => row.cause ?? t("lag.noCause"),
+      cell: (row) => textOf(row.cause) ?? t("lag.noCause"),
     },
   ];
   return (
@@ -148,6 +150,7 @@ function LagTable({ rows, onOpen }: { rows: LagRow[]; onOpen: (row: LagRow) => v
 function LagDetails({ row, run }: { row: LagRow; run: string }) {
   const { t } = useTranslation("reports");
   const format = useFormat();
+  const textOf = useVerdictText();
   const interval =
     row.drain_eta_low_s === null
       ? null
@@ -176,7 +179,7 @@ function LagDetails({ row, run }: { row: LagRow; run: string }) {
       </div>
       {row.cause !== null && (
         <Text size="sm" style={{ overflowWrap: "anywhere" }}>
-          {row.cause}
+          {textOf(row.cause)}
         </Text>
       )}
       {row.next_step !== null && (
@@ -185,7 +188,7 @@ function LagDetails({ row, run }: { row: LagRow; run: string }) {
             {t("lag.nextStep")}
           </Text>
           <Text size="sm" fw={500} style={{ overflowWrap: "anywhere" }}>
-            {row.next_step}
+            {textOf(row.next_step)}
           </Text>
         </div>
       )}
@@ -208,6 +211,7 @@ function LagDetails({ row, run }: { row: LagRow; run: string }) {
 function LagQueues({ row, run }: { row: LagRow; run: string }) {
   const { t } = useTranslation("reports");
   const format = useFormat();
+  const textOf = useVerdictText();
   const query = useQuery(lagQueuesQuery(run, row.group, row.topic));
   const columns: Column<LagRow>[] = [
     {
@@ -221,7 +225,7 @@ function LagQueues({ row, run }: { row: LagRow; run: string }) {
       width: "6rem",
       align: "end",
       sortBy: (each) => each.lag_messages,
-      cell: (each) => <Value reason={each.cause}>{format.count(each.lag_messages)}</Value>,
+      cell: (each) => <Value reason={textOf(each.cause)}>{format.count(each.lag_messages)}</Value>,
     },
     {
       key: "seconds",
@@ -229,7 +233,7 @@ function LagQueues({ row, run }: { row: LagRow; run: string }) {
       width: "7rem",
       align: "end",
       sortBy: (each) => each.lag_seconds,
-      cell: (each) => <Value reason={each.cause}>{format.duration(each.lag_seconds)}</Value>,
+      cell: (each) => <Value reason={textOf(each.cause)}>{format.duration(each.lag_seconds)}</Value>,
     },
     {
       key: "owner",

@@ -8,12 +8,14 @@ import { useFormat } from "@/ui/format";
 import { QueryState } from "@/ui/page-frame";
 import { Ago, Name, Value } from "@/ui/value";
 import { Verdict } from "@/ui/verdict";
+import { useVerdictText } from "@/ui/verdict-text";
 import { consumersQuery } from "./queries";
 
 /** The groups that consume the topic, by the latest lag report. */
 export function Consumers({ topic }: { topic: string }) {
   const { t } = useTranslation("topics");
   const format = useFormat();
+  const textOf = useVerdictText();
   const query = useQuery(consumersQuery(topic));
   const columns: Column<LagRow>[] = [
     {
@@ -37,14 +39,14 @@ export function Consumers({ topic }: { topic: string }) {
       header: t("consumers.messages"),
       align: "end",
       sortBy: (row) => row.lag_messages,
-      cell: (row) => <Value reason={row.cause}>{format.count(row.lag_messages)}</Value>,
+      cell: (row) => <Value reason={textOf(row.cause)}>{format.count(row.lag_messages)}</Value>,
     },
     {
       key: "seconds",
       header: t("consumers.seconds"),
       align: "end",
       sortBy: (row) => row.lag_seconds,
-      cell: (row) => <Value reason={row.cause}>{format.duration(row.lag_seconds)}</Value>,
+      cell: (row) => <Value reason={textOf(row.cause)}>{format.duration(row.lag_seconds)}</Value>,
     },
     {
       key: "clients",
