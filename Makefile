@@ -8,7 +8,7 @@ READY := $(VENV)/.installed-$(shell sed '/^\[tool/q' pyproject.toml | cat - cons
 UP ?=
 SEED ?=
 # Most tests wait for processes, sockets and time-outs; the long ones need whole cores.
-JOBS ?= 4
+JOBS ?= 3
 LONG_JOBS ?= 2
 PYTEST := $(BIN)/pytest
 

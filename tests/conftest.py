@@ -59,6 +59,7 @@ LAST = "tests/unit/"
 # faults for minutes (ADR 0027). `make test` keeps at least one file of each kind.
 LONG = (
     SPARK,
+    "tests/browser/test_console_layout.py",
     "tests/browser/test_console_story.py",
     "tests/conformance/test_foreign_",
     "tests/fault/test_abuse.py",
