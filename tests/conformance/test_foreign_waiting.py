@@ -28,12 +28,14 @@ GROUP, RETRY = "g", "%RETRY%g"
 WINDOW_SLOTS = 4
 TIMED_S = {"after 3 s": 3, "after 8 s": 8, "stored again": 2 * WINDOW_SLOTS + 2}
 CHECK_MS = "1000"
+CHECKS_MAX = "100"  # Apache's broker goes on with its checks while it stops, and gives up at 15 by default.
 DECISIONS = {"open, commit": COMMIT, "open, rollback": ROLLBACK}
 SETTINGS = {
     "messageDelayLevel": LEVELS,
     "timerRollWindowSlot": str(WINDOW_SLOTS),
     "transactionCheckInterval": CHECK_MS,
     "transactionTimeOut": CHECK_MS,
+    "transactionCheckMax": CHECKS_MAX,
 }
 OUR_SETTINGS = {
     **SMALL_STORE,
@@ -41,6 +43,7 @@ OUR_SETTINGS = {
     "GANTRY_BROKER_TIMER_ROLL_WINDOW_SLOT": str(WINDOW_SLOTS),
     "GANTRY_BROKER_TRANSACTION_CHECK_INTERVAL": CHECK_MS,
     "GANTRY_BROKER_TRANSACTION_TIME_OUT": CHECK_MS,
+    "GANTRY_BROKER_TRANSACTION_CHECK_MAX": CHECKS_MAX,
 }
 APACHES_SETTINGS = {
     **SETTINGS,
